@@ -1,0 +1,47 @@
+"""Checks at the door: each names the argument, what it was and what it may be."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["check_count", "check_ids", "check_vectors"]
+
+
+def check_count(value: object, name: str, *, least: int = 1) -> int:
+    """A whole number of at least `least`, as an `int`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return int(value)
+
+
+def check_vectors(values: npt.ArrayLike, name: str, d: int) -> npt.NDArray[np.float32]:
+    """Vectors of length `d`, shape (d,) or (B, d), as C-contiguous float32 of the same rank."""
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must hold real numbers, not dtype {array.dtype}")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name} must have shape ({d},) or (B, {d}), not {array.shape}")
+    if array.shape[-1] != d:
+        raise ValueError(f"{name} has {array.shape[-1]} columns, but the features have d = {d}")
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{name} holds NaN, infinity or a value beyond float32; all entries must be finite")
+    return vectors
+
+
+def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]:
+    """Row ids in [0, n), any shape, as int64."""
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.size == 0:
+        return np.zeros(array.shape, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold whole numbers (row ids), not dtype {array.dtype}")
+    ids = array.astype(np.int64)
+    if ids.min() < 0 or ids.max() >= n:
+        wrong = ids[(ids < 0) | (ids >= n)].flat[0]
+        raise ValueError(f"{name} holds {wrong}, but row ids run from 0 to {n - 1}")
+    return ids

@@ -1,0 +1,20 @@
+"""The hot loops: pure functions, arrays in and arrays out.
+
+`reference` (NumPy) is the specification, `compiled` (Numba) its fast twin; tests hold them equal. The compiled
+twin is loaded on first use, so that importing the package stays quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lazygumbel.kernels.compiled import gather_dot, score_ranges
+
+__all__ = ["gather_dot", "score_ranges"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lazygumbel.kernels import compiled
+
+    return getattr(compiled, name)

@@ -1,0 +1,6 @@
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+def njit(*, cache: bool = ..., nogil: bool = ..., fastmath: set[str] = ...) -> Callable[[F], F]: ...

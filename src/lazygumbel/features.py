@@ -1,0 +1,212 @@
+"""`Features`: the sole owner of the (n, d) row matrix.
+
+Rows have an *id* (0 to n-1, what users see) and a *position* (where the row is stored). An index may store rows in
+an order of its own, cell by cell for instance; everything public speaks ids.
+
+Conversion rule. Storage is float32. bool, 8- and 16-bit integers and float16 convert exactly; float64 rounds to the
+nearest float32. Wider integers and every other dtype are refused. Arrays in memory are converted at once, memory-mapped
+files block by block as they are read.
+"""
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel import kernels
+from lazygumbel.checks import check_ids
+from lazygumbel.names import Names
+from lazygumbel.progress import Progress, Silent
+
+__all__ = ["Block", "Features", "Source"]
+
+Source = npt.ArrayLike | str | PathLike[str]
+"""What `Features.of` takes: an array, or the path of a `.npy` file."""
+
+_CONVERTIBLE = tuple(np.dtype(t) for t in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "?"))
+_BLOCK_BYTES = 64 * 2**20
+
+
+class Block(NamedTuple):
+    """Consecutive stored rows and their ids."""
+
+    ids: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.float32]
+
+
+class Features:
+    """The rows phi of a log-linear model. Immutable; build one with `Features.of`."""
+
+    def __init__(
+        self,
+        stored: npt.NDArray[Any],
+        *,
+        order: npt.NDArray[np.int64] | None = None,
+        positions: npt.NDArray[np.int64] | None = None,
+        names: Names | None = None,
+        known_finite: bool = False,
+    ) -> None:
+        self.stored = stored
+        """The rows in storage order, (n, d); float32 unless they are memory-mapped in another dtype."""
+        self.order = order
+        """id of each position, or None when rows are stored in the order of their ids."""
+        self.positions = positions
+        """position of each id: the inverse of `order`."""
+        self.names = names
+        self._known_finite = known_finite
+
+    @classmethod
+    def of(cls, source: "Source | Features", *, names: Iterable[str] | None = None) -> "Features":
+        """Features from an array, or from a `.npy` file, which is memory-mapped and not loaded.
+
+        Arrays are checked for NaN and infinity here; memory-mapped files when an index is built over them.
+        A float32 array is not copied: do not change it afterwards.
+        """
+        if isinstance(source, Features):
+            return source if names is None else source._named(names)
+        if isinstance(source, str | PathLike):
+            array = _map_npy(Path(source))
+        else:
+            array = np.asanyarray(source)
+        _check_matrix(array)
+        mapped = isinstance(array, np.memmap)
+        if not mapped:
+            with np.errstate(over="ignore"):  # what overflows float32 is refused by name below
+                array = np.ascontiguousarray(array, dtype=np.float32)
+        array = array.view()
+        array.flags.writeable = False
+        features = cls(array)
+        if names is not None:
+            features = features._named(names)
+        if not mapped:
+            features.check_finite()
+        return features
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.stored.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Length of a row."""
+        return self.stored.shape[1]
+
+    def __repr__(self) -> str:
+        return f"Features(n={self.n:,}, d={self.d}, {self.stored.dtype})"
+
+    def gather(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The rows with these ids, shape ids.shape + (d,), a copy."""
+        return self.stored[self.locate(check_ids(ids, "ids", self.n))].astype(np.float32, copy=False)
+
+    def score(
+        self,
+        ids: npt.NDArray[np.int64],
+        queries: npt.NDArray[np.float32],
+        owner: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Inner products phi[ids[j]] . queries[owner[j]], shape (m,); with one query (d,), no owner is needed.
+
+        A row and a query give the same bits wherever the row is stored and however many are asked for at once.
+        """
+        if owner is None:
+            owner = np.zeros(len(ids), dtype=np.int64)
+        rows, positions = self.stored, self.locate(ids)
+        if rows.dtype != np.float32 or not rows.flags.c_contiguous:
+            rows, positions = rows[positions].astype(np.float32), np.arange(len(ids))
+        return kernels.gather_dot(rows, positions, np.atleast_2d(queries), owner)
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Positions of ids."""
+        return ids if self.positions is None else self.positions[ids]
+
+    def blocks(self, rows: int | None = None) -> Iterator[Block]:
+        """All rows in storage order as float32, a bounded number at a time."""
+        step = rows or max(1, _BLOCK_BYTES // (4 * self.d))
+        for start in range(0, self.n, step):
+            stop = min(start + step, self.n)
+            ids = np.arange(start, stop) if self.order is None else self.order[start:stop]
+            yield Block(ids, np.ascontiguousarray(self.stored[start:stop], dtype=np.float32))
+
+    def check_finite(self, progress: Progress | None = None) -> None:
+        """Read through all rows once and refuse NaN and infinity, naming the first such row."""
+        if self._known_finite:
+            return
+        with (progress or Silent()).task("checking rows", self.n) as task:
+            for ids, rows in self.blocks():
+                # A row's sum is finite unless an entry is not (or the sum overflows: then look closely).
+                suspects = np.flatnonzero(~np.isfinite(rows @ np.ones(self.d, np.float32)))
+                bad = suspects[~np.isfinite(rows[suspects]).all(axis=1)]
+                if len(bad):
+                    raise ValueError(
+                        f"features holds NaN, infinity or a value beyond float32 in row {ids[bad].min()}; "
+                        "all entries must be finite"
+                    )
+                task.advance(len(ids))
+        self._known_finite = True
+
+    def reordered(self, order: npt.NDArray[np.int64], progress: Progress | None = None) -> "Features":
+        """The same rows under the same ids, copied as float32 so that position p holds row `order[p]`."""
+        stored = np.empty((self.n, self.d), dtype=np.float32)
+        positions = np.empty(self.n, dtype=np.int64)
+        positions[order] = np.arange(self.n)
+        with (progress or Silent()).task("ordering rows", self.n) as task:
+            # Reads run through the source once; a memory-mapped file larger than memory is not read at random.
+            for ids, rows in self.blocks():
+                stored[positions[ids]] = rows
+                task.advance(len(ids))
+        stored.flags.writeable = False
+        return Features(
+            stored, order=order, positions=positions, names=self.names, known_finite=self._known_finite
+        )
+
+    def unit_norm(self) -> "Features":
+        """The rows scaled to length one, in memory. A row of zeros is refused by name."""
+        stored = np.empty((self.n, self.d), dtype=np.float32)
+        start = 0
+        for ids, rows in self.blocks():
+            norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+            if not norms.all():
+                raise ValueError(f"features cannot be scaled to unit norm: row {ids[norms == 0][0]} is all zeros")
+            stored[start : start + len(ids)] = rows / norms[:, None]
+            start += len(ids)
+        stored.flags.writeable = False
+        return Features(stored, order=self.order, positions=self.positions, names=self.names)
+
+    def _named(self, names: Iterable[str]) -> "Features":
+        packed = names if isinstance(names, Names) else Names.of(names)
+        if len(packed) != self.n:
+            raise ValueError(f"names has {len(packed)} entries, but features has {self.n} rows")
+        return Features(
+            self.stored,
+            order=self.order,
+            positions=self.positions,
+            names=packed,
+            known_finite=self._known_finite,
+        )
+
+
+def _map_npy(path: Path) -> npt.NDArray[Any]:
+    if path.suffix != ".npy":
+        raise ValueError(f"features: {path} is not a .npy file; read other formats with lazygumbel.datasets.read")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise ValueError(f"features: there is no file {path}") from None
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"features: {path} is not a readable .npy file ({error})") from None
+
+
+def _check_matrix(array: npt.NDArray[Any]) -> None:
+    if array.dtype not in _CONVERTIBLE:
+        raise ValueError(
+            f"features has dtype {array.dtype}; it may be float16, float32, float64, bool or 8/16-bit integers "
+            "(convert wider integers with .astype(np.float32))"
+        )
+    if array.ndim != 2:
+        raise ValueError(f"features must be a matrix of shape (n, d), not of shape {array.shape}")
+    if 0 in array.shape:
+        raise ValueError(f"features has no rows or no columns: shape {array.shape}")

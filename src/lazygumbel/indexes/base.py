@@ -1,0 +1,90 @@
+"""What every index is: something over `Features` that finds the rows with the largest inner products."""
+
+from typing import ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.checks import check_count, check_vectors
+from lazygumbel.features import Features
+from lazygumbel.persist import Reader, Writer
+from lazygumbel.results import TopK
+
+__all__ = ["Index", "best", "open_queries", "pack"]
+
+
+@runtime_checkable
+class Index(Protocol):
+    """The contract, checked on values by `lazygumbel.testing.check_index`.
+
+    `top_k` returns min(k, n) distinct ids per query, best first, ties by smaller id, with raw inner products; an
+    approximate index may return other rows than the true top k, but never fewer. `exact` is True only when it cannot.
+    """
+
+    @property
+    def features(self) -> Features:
+        """The rows this index was built over."""
+        ...
+
+    def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
+        """The top k for queries of shape (d,) or (B, d)."""
+        ...
+
+
+class SavedIndex(Index, Protocol):
+    """An index that can be written into a model folder and read back."""
+
+    kind: ClassVar[str]
+
+    def save(self, writer: Writer) -> None:
+        """Write arrays and settings (under `writer.config["index"]`)."""
+        ...
+
+    @classmethod
+    def load(cls, reader: Reader, features: Features) -> Self:
+        """Read back what `save` wrote."""
+        ...
+
+
+def open_queries(queries: npt.ArrayLike, k: int, features: Features) -> tuple[npt.NDArray[np.float32], int, bool]:
+    """Checked queries as (B, d), k cut to n, and whether one bare vector was given."""
+    vectors = check_vectors(queries, "queries", features.d)
+    k = min(check_count(k, "k"), features.n)
+    return np.atleast_2d(vectors), k, vectors.ndim == 1
+
+
+def best(
+    features: Features,
+    query: npt.NDArray[np.float32],
+    ids: npt.NDArray[np.int64],
+    scores: npt.NDArray[np.float32],
+    k: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The k best of the candidates, ties by smaller id.
+
+    BLAS may give equal rows scores that differ in the last bit, depending on where they are stored. So the finalists,
+    and all that come within rounding of them, are scored again the one way that depends on row and query alone.
+    """
+    if len(ids) > k:
+        kth = np.partition(scores, len(scores) - k)[len(scores) - k]
+        slack = 8 * np.finfo(np.float32).eps * np.abs(scores).max(initial=0.0)
+        ids = ids[scores >= kth - slack]
+    scores = features.score(ids, query)
+    order = np.lexsort((ids, -scores))[:k]
+    return ids[order], scores[order]
+
+
+def pack(
+    hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]],
+    rows: npt.NDArray[np.int64],
+    *,
+    exact: bool,
+    k: int,
+    single: bool,
+) -> TopK:
+    """One `TopK` from the hits of each query."""
+    ids = np.stack([hit[0] for hit in hits]) if hits else np.empty((0, 0), np.int64)
+    scores = np.stack([hit[1] for hit in hits]) if hits else np.empty((0, 0), np.float32)
+    if single:
+        return TopK(ids[0], scores[0], rows[0], exact, k)
+    return TopK(ids, scores, rows, exact, k)

@@ -1,0 +1,59 @@
+"""Names of rows: an immutable sequence of strings, kept as one block of UTF-8 so that it can be memory-mapped."""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Names"]
+
+
+class Names:
+    """A read-only sequence of row names; `find` gives the id of the first row with a name."""
+
+    def __init__(self, text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
+        self.text = text
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Names":
+        """Pack strings. Anything that is not a string is refused."""
+        encoded: list[bytes] = []
+        for i, name in enumerate(names):
+            if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+                raise ValueError(f"names must be strings, but names[{i}] is {name!r}")
+            encoded.append(name.encode("utf-8", "surrogatepass"))
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(e) for e in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> str:
+        if not 0 <= i < len(self):
+            raise IndexError(f"row {i} of {len(self)}")
+        return self._decode(int(self.offsets[i]), int(self.offsets[i + 1]))
+
+    def __iter__(self) -> Iterator[str]:
+        for start, stop in pairwise(self.offsets.tolist()):
+            yield self._decode(start, stop)
+
+    def find(self, name: str) -> int:
+        """The smallest id whose name is `name`; `ValueError` when there is none."""
+        try:
+            return self._ids[name]
+        except KeyError:
+            raise ValueError(f"no row is named {name!r}") from None
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for i, name in enumerate(self):
+            ids.setdefault(name, i)
+        return ids
+
+    def _decode(self, start: int, stop: int) -> str:
+        return self.text[start:stop].tobytes().decode("utf-8", "surrogatepass")

@@ -1,0 +1,258 @@
+"""What comes back: immutable records that report their work (`rows`) and merge.
+
+Merging two answers over disjoint sets of rows gives the answer over their union: the larger perturbed value wins a draw,
+partition functions add, expectations average by weight, top-k lists interleave. So blocks, threads and shards are one
+`functools.reduce`. Merging is associative, up to rounding in the estimates.
+"""
+
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Draws", "Estimate", "Label", "Moments", "OrderedDraws", "TopK", "worse_label"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Label = Literal["exact", "calibrated", "heuristic"]
+"""exact: brute force or a hard bound. calibrated: the error meets a target, by audit or theorem. heuristic: neither."""
+
+_LABELS: tuple[Label, ...] = ("exact", "calibrated", "heuristic")
+
+
+def worse_label(a: Label, b: Label) -> Label:
+    """The weaker of two claims."""
+    return max(a, b, key=_LABELS.index)
+
+
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """The rows with the largest inner products, best first, ties by smaller id.
+
+    `ids` and `scores` have shape batch + (min(k, n),); `rows`, shape batch, counts the rows scored.
+    """
+
+    ids: Ints
+    scores: npt.NDArray[np.float32]
+    rows: Ints
+    exact: bool
+    k: int
+    """How many were asked for; fewer are held only when there are fewer rows."""
+
+    def merge(self, other: "TopK") -> "TopK":
+        """The top k of two disjoint sets of rows."""
+        _same_batch(self.rows, other.rows)
+        k = max(self.k, other.k)
+        ids = np.concatenate([self.ids, other.ids], axis=-1)
+        scores = np.concatenate([self.scores, other.scores], axis=-1)
+        order = np.lexsort((ids, -scores), axis=-1)[..., :k]
+        return TopK(
+            np.take_along_axis(ids, order, -1),
+            np.take_along_axis(scores, order, -1),
+            self.rows + other.rows,
+            self.exact and other.exact,
+            k,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Independent samples: `ids` and `values` of shape sample_shape + batch, `rows` of shape batch.
+
+    `values` are the winning perturbed logits, each Gumbel with location log Z and independent of its id.
+    """
+
+    ids: Ints
+    values: Floats
+    rows: Ints
+    label: Label
+
+    @property
+    def exact(self) -> bool:
+        """Whether the ids follow the softmax exactly."""
+        return self.label == "exact"
+
+    def merge(self, other: "Draws") -> "Draws":
+        """Draws from the softmax over the union of two disjoint sets of rows."""
+        if self.ids.shape != other.ids.shape:
+            raise ValueError(f"draws of shapes {self.ids.shape} and {other.ids.shape} do not merge")
+        wins = self.values >= other.values
+        return Draws(
+            np.where(wins, self.ids, other.ids),
+            np.where(wins, self.values, other.values),
+            self.rows + other.rows,
+            worse_label(self.label, other.label),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedDraws:
+    """K distinct rows in the order of drawing without replacement (Plackett-Luce), shape batch + (K,).
+
+    `values` are the perturbed logits, decreasing; `threshold`, shape batch, is the largest perturbed logit that was
+    left out (minus infinity when nothing was). Given the threshold, rows are included independently.
+    """
+
+    ids: Ints
+    logits: Floats
+    values: Floats
+    threshold: Floats
+    rows: Ints
+    label: Label
+
+    @property
+    def exact(self) -> bool:
+        """Whether the draws follow Plackett-Luce exactly."""
+        return self.label == "exact"
+
+    @property
+    def inclusion(self) -> Floats:
+        """Probability of each drawn row to exceed the threshold, shape batch + (K,)."""
+        with np.errstate(over="ignore"):
+            return -np.expm1(-np.exp(self.logits - self.threshold[..., None]))
+
+    @property
+    def weights(self) -> Floats:
+        """Self-normalised importance weights: sum(weights * f(ids)) estimates the softmax expectation of f."""
+        log_weights = self.logits - np.log(self.inclusion)
+        weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    @property
+    def log_partition(self) -> Floats:
+        """log of the unbiased estimate of Z, sum of exp(logit) / inclusion, shape batch."""
+        log_weights = self.logits - np.log(self.inclusion)
+        top = log_weights.max(axis=-1)
+        return top + np.log(np.exp(log_weights - top[..., None]).sum(axis=-1))
+
+    def merge(self, other: "OrderedDraws") -> "OrderedDraws":
+        """The first K of the union of two disjoint sets of rows; both must hold the same number K."""
+        _same_batch(self.rows, other.rows)
+        k = self.ids.shape[-1]
+        if other.ids.shape[-1] != k:
+            raise ValueError(f"ordered draws of {k} and {other.ids.shape[-1]} rows do not merge")
+        values = np.concatenate([self.values, other.values], axis=-1)
+        order = np.argsort(-values, axis=-1, kind="stable")
+
+        def first(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+            return np.take_along_axis(np.concatenate([a, b], axis=-1), order[..., :k], -1)
+
+        left_out = np.take_along_axis(values, order[..., k : k + 1], -1)[..., 0]
+        threshold = np.maximum(left_out, np.maximum(self.threshold, other.threshold))
+        return OrderedDraws(
+            first(self.ids, other.ids).astype(np.int64),
+            first(self.logits, other.logits).astype(np.float64),
+            first(self.values, other.values).astype(np.float64),
+            threshold,
+            self.rows + other.rows,
+            worse_label(self.label, other.label),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over rows from which estimates derive, additive over disjoint sets of rows, in units of exp(shift).
+
+    `total` estimates sum exp(logit) and `weighted` sum exp(logit) f, with the variances and covariance of the two.
+    Shapes: batch for `shift`, `total`, `var_total`; batch + value shape for the others.
+    """
+
+    shift: Floats
+    total: Floats
+    var_total: Floats
+    weighted: Floats | None = None
+    var_weighted: Floats | None = None
+    covariance: Floats | None = None
+
+    def __add__(self, other: "Moments") -> "Moments":
+        _same_batch(self.shift, other.shift)
+        shift = np.maximum(self.shift, other.shift)
+        a, b = self._at(shift), other._at(shift)
+        return Moments(
+            shift,
+            a.total + b.total,
+            a.var_total + b.var_total,
+            _plus(a.weighted, b.weighted),
+            _plus(a.var_weighted, b.var_weighted),
+            _plus(a.covariance, b.covariance),
+        )
+
+    def _at(self, shift: Floats) -> "Moments":
+        with np.errstate(invalid="ignore"):  # both minus infinity: nothing was seen, the factor is one
+            factor = np.where(self.shift == shift, 1.0, np.exp(self.shift - shift))
+        return Moments(
+            shift,
+            self.total * factor,
+            self.var_total * factor**2,
+            _times(self.weighted, factor),
+            _times(self.var_weighted, factor**2),
+            _times(self.covariance, factor**2),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A value with its standard error. `value` and `stderr` have shape batch (+ value shape), `rows` shape batch."""
+
+    value: Floats
+    stderr: Floats
+    rows: Ints
+    label: Label
+    moments: Moments | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the value is exact, up to rounding."""
+        return self.label == "exact"
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Lower and upper ends of the normal interval of this level."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
+        width = NormalDist().inv_cdf(0.5 + level / 2) * self.stderr
+        return self.value - width, self.value + width
+
+    @classmethod
+    def of_log_partition(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
+        """log Z: the log is taken of the unbiased estimate of Z; its standard error by the delta method."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = moments.shift + np.log(moments.total)
+            stderr = np.where(moments.total > 0, np.sqrt(moments.var_total) / moments.total, np.inf)
+        return cls(value, stderr, rows, label, replace(moments, weighted=None, var_weighted=None, covariance=None))
+
+    @classmethod
+    def of_expectation(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
+        """The ratio estimate of E[f]; its standard error by the delta method."""
+        if moments.weighted is None or moments.var_weighted is None or moments.covariance is None:
+            raise ValueError("moments hold no weighted sum, so no expectation can be formed")
+        extra = (...,) + (None,) * (moments.weighted.ndim - moments.total.ndim)
+        total, var_total = moments.total[extra], moments.var_total[extra]
+        value = moments.weighted / total
+        variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
+        return cls(value, np.sqrt(np.maximum(variance, 0.0)), rows, label, moments)
+
+    def merge(self, other: "Estimate") -> "Estimate":
+        """The estimate over the union of two disjoint sets of rows."""
+        if self.moments is None or other.moments is None:
+            raise ValueError("this kind of estimate does not merge; merge its log_partition or expectation instead")
+        rows, label = self.rows + other.rows, worse_label(self.label, other.label)
+        if (self.moments.weighted is None) != (other.moments.weighted is None):
+            raise ValueError("a log partition and an expectation do not merge")
+        make = Estimate.of_log_partition if self.moments.weighted is None else Estimate.of_expectation
+        return make(self.moments + other.moments, rows, label)
+
+
+def _same_batch(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:
+    if a.shape != b.shape:
+        raise ValueError(f"results of batch shapes {a.shape} and {b.shape} do not merge")
+
+
+def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
+    return None if a is None or b is None else a + b
+
+
+def _times(a: Floats | None, factor: Floats) -> Floats | None:
+    return None if a is None else a * factor[(...,) + (None,) * (a.ndim - factor.ndim)]

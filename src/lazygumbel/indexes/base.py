@@ -1,6 +1,6 @@
 """What every index is: something over `Features` that finds the rows with the largest inner products."""
 
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.results import TopK
 
-__all__ = ["Index", "best", "open_queries", "pack"]
+__all__ = ["Index", "SavedIndex", "Search", "best", "open_search", "pack"]
 
 
 @runtime_checkable
@@ -46,11 +46,23 @@ class SavedIndex(Index, Protocol):
         ...
 
 
-def open_queries(queries: npt.ArrayLike, k: int, features: Features) -> tuple[npt.NDArray[np.float32], int, bool]:
-    """Checked queries as (B, d), k cut to n, and whether one bare vector was given."""
+class Search(NamedTuple):
+    """A checked call of `top_k`."""
+
+    vectors: npt.NDArray[np.float32]
+    """The queries, (B, d)."""
+    k: int
+    """How many to find: what was asked for, cut to n."""
+    asked: int
+    single: bool
+    """Whether one bare (d,) vector was given, so that results have batch shape ()."""
+
+
+def open_search(queries: npt.ArrayLike, k: int, features: Features) -> Search:
+    """Check what a caller gave to `top_k`."""
     vectors = check_vectors(queries, "queries", features.d)
-    k = min(check_count(k, "k"), features.n)
-    return np.atleast_2d(vectors), k, vectors.ndim == 1
+    asked = check_count(k, "k")
+    return Search(np.atleast_2d(vectors), min(asked, features.n), asked, vectors.ndim == 1)
 
 
 def best(
@@ -75,16 +87,15 @@ def best(
 
 
 def pack(
+    search: Search,
     hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]],
     rows: npt.NDArray[np.int64],
     *,
     exact: bool,
-    k: int,
-    single: bool,
 ) -> TopK:
-    """One `TopK` from the hits of each query."""
-    ids = np.stack([hit[0] for hit in hits]) if hits else np.empty((0, 0), np.int64)
-    scores = np.stack([hit[1] for hit in hits]) if hits else np.empty((0, 0), np.float32)
-    if single:
-        return TopK(ids[0], scores[0], rows[0], exact, k)
-    return TopK(ids, scores, rows, exact, k)
+    """One `TopK` from the hits of each query, each of length `search.k`."""
+    ids = np.array([hit[0] for hit in hits], dtype=np.int64).reshape(len(hits), search.k)
+    scores = np.array([hit[1] for hit in hits], dtype=np.float32).reshape(len(hits), search.k)
+    if search.single:
+        return TopK(ids[0], scores[0], rows[0], exact, search.asked)
+    return TopK(ids, scores, rows, exact, search.asked)

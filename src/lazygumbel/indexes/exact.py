@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.features import Features
-from lazygumbel.indexes.base import best, open_queries, pack
+from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress
 from lazygumbel.results import TopK
@@ -32,22 +32,16 @@ class ExactIndex:
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The true top k; every row is scored."""
-        vectors, k, single = open_queries(queries, k, self.features)
-        hits = [
-            (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)) for _ in range(len(vectors))
-        ]
-        for ids, rows in self.features.blocks(max(k, _SCORES_AT_ONCE // max(len(vectors), 1))):
-            scores = vectors @ rows.T
+        search = open_search(queries, k, self.features)
+        size = len(search.vectors)
+        nothing = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
+        hits = [nothing] * size
+        for ids, rows in self.features.blocks(max(search.k, _SCORES_AT_ONCE // max(size, 1))):
+            scores = search.vectors @ rows.T
             for b, (found, values) in enumerate(hits):
-                hits[b] = best(
-                    self.features,
-                    vectors[b],
-                    np.concatenate([found, ids]),
-                    np.concatenate([values, scores[b]]),
-                    k,
-                )
-        rows_scored = np.full(len(vectors), self.features.n, dtype=np.int64)
-        return pack(hits, rows_scored, exact=True, k=k, single=single)
+                candidates = np.concatenate([found, ids]), np.concatenate([values, scores[b]])
+                hits[b] = best(self.features, search.vectors[b], *candidates, search.k)
+        return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), exact=True)
 
     def save(self, writer: Writer) -> None:
         """An exact index is its rows."""

@@ -1,11 +1,11 @@
 """Checks at the door: each names the argument, what it was and what it may be."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_count", "check_ids", "check_vectors"]
+__all__ = ["check_count", "check_ids", "check_number", "check_vectors"]
 
 
 def check_count(value: object, name: str, *, least: int = 1) -> int:
@@ -45,3 +45,21 @@ def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]
         wrong = ids[(ids < 0) | (ids >= n)].flat[0]
         raise ValueError(f"{name} holds {wrong}, but row ids run from 0 to {n - 1}")
     return ids
+
+
+def check_number(
+    value: object, name: str, *, least: float | None = None, above: float | None = None, below: float | None = None
+) -> float:
+    """A finite real number within the limits given, as a `float`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+    number = float(cast("float", value))
+    if not np.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {number}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least:g}, not {number:g}")
+    if above is not None and number <= above:
+        raise ValueError(f"{name} must be greater than {above:g}, not {number:g}")
+    if below is not None and number >= below:
+        raise ValueError(f"{name} must be less than {below:g}, not {number:g}")
+    return number

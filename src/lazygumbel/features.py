@@ -11,6 +11,7 @@ files block by block as they are read.
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,11 +118,12 @@ class Features:
         rows, positions = self.stored, self.locate(ids)
         if rows.dtype != np.float32 or not rows.flags.c_contiguous:
             rows, positions = rows[positions].astype(np.float32), np.arange(len(ids))
-        return kernels.gather_dot(rows, positions, np.atleast_2d(queries), owner)
+        # Strided queries would be summed in another order by the compiled kernel.
+        return kernels.gather_dot(rows, positions, np.ascontiguousarray(np.atleast_2d(queries)), owner)
 
     def locate(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Positions of ids."""
-        return ids if self.positions is None else self.positions[ids]
+        return ids if self.positions is None else np.asarray(self.positions[ids])
 
     def blocks(self, rows: int | None = None) -> Iterator[Block]:
         """All rows in storage order as float32, a bounded number at a time."""
@@ -129,7 +131,9 @@ class Features:
         for start in range(0, self.n, step):
             stop = min(start + step, self.n)
             ids = np.arange(start, stop) if self.order is None else self.order[start:stop]
-            yield Block(ids, np.ascontiguousarray(self.stored[start:stop], dtype=np.float32))
+            with np.errstate(over="ignore"):  # `check_finite` refuses by name what overflows float32
+                block = np.ascontiguousarray(self.stored[start:stop], dtype=np.float32)
+            yield Block(ids, block)
 
     def check_finite(self, progress: Progress | None = None) -> None:
         """Read through all rows once and refuse NaN and infinity, naming the first such row."""
@@ -138,7 +142,9 @@ class Features:
         with (progress or Silent()).task("checking rows", self.n) as task:
             for ids, rows in self.blocks():
                 # A row's sum is finite unless an entry is not (or the sum overflows: then look closely).
-                suspects = np.flatnonzero(~np.isfinite(rows @ np.ones(self.d, np.float32)))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    sums = rows @ np.ones(self.d, np.float32)
+                suspects = np.flatnonzero(~np.isfinite(sums))
                 bad = suspects[~np.isfinite(rows[suspects]).all(axis=1)]
                 if len(bad):
                     raise ValueError(
@@ -193,10 +199,10 @@ def _map_npy(path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
         raise ValueError(f"features: {path} is not a .npy file; read other formats with lazygumbel.datasets.read")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
+        return np.lib.format.open_memmap(path, mode="r")
+    except (FileNotFoundError, IsADirectoryError):
         raise ValueError(f"features: there is no file {path}") from None
-    except (ValueError, EOFError) as error:
+    except (ValueError, TokenError) as error:
         raise ValueError(f"features: {path} is not a readable .npy file ({error})") from None
 
 

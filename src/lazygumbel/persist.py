@@ -1,8 +1,8 @@
 """Models on disk: a folder of plain data files and one `config.json`, which is the commit point.
 
     model/
-      config.json        format, version, shapes, sizes and digests
-      data-1f3a9c0e/     the files that this config.json names
+      config.json                format, version, shapes, sizes and digests
+      data-1f3a9c0e5b7d2468/     the files that this config.json names
 
 Saving writes a new data folder, flushes it, and only then replaces `config.json`, which the file system does atomically. A
 crash at any byte leaves the old model, or none; what it leaves behind is swept by the next save. One writer at a time.
@@ -11,6 +11,7 @@ crash at any byte leaves the old model, or none; what it leaves behind is swept 
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,8 @@ __all__ = ["Reader", "Writer", "read_config", "writing"]
 FORMAT = "lazygumbel-model"
 VERSION = 1
 _CONFIG = "config.json"
+_DATA = re.compile(r"data-[0-9a-f]{16}")
+"""What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
 _SMALL = 16 * 2**20
 """Files up to this size carry a digest, checked on load; of larger ones only the size is checked."""
 
@@ -119,7 +122,7 @@ def writing(path: Path) -> Iterator[Writer]:
     _check_target(path)
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
-    folder = path / f"data-{secrets.token_hex(4)}"
+    folder = path / f"data-{secrets.token_hex(8)}"
     folder.mkdir()
     try:
         writer = Writer(folder)
@@ -140,9 +143,8 @@ def writing(path: Path) -> Iterator[Writer]:
         _flush(draft)
         os.replace(draft, path / _CONFIG)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        if created:
-            shutil.rmtree(path, ignore_errors=True)
+        if not _committed(path, folder.name):  # Ctrl-C may arrive just after the commit
+            shutil.rmtree(path if created else folder, ignore_errors=True)
         raise
     _flush(path)
     _sweep(path, keep=folder.name)
@@ -154,11 +156,16 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise ValueError(f"path: {path} is a file; a model is saved as a folder")
-    foreign = [p.name for p in path.iterdir() if p.name != _CONFIG and not p.name.startswith("data-")]
+    foreign = [p.name for p in path.iterdir() if p.name != _CONFIG and not _DATA.fullmatch(p.name)]
     if foreign:
         raise ValueError(f"path: {path} holds {foreign[0]!r}, which is not part of a model; choose an empty folder")
     if (path / _CONFIG).exists() and '"lazygumbel-model"' not in (path / _CONFIG).read_text(errors="replace"):
         raise ValueError(f"path: {path} holds a {_CONFIG} of another program; choose an empty folder")
+
+
+def _committed(path: Path, folder: str) -> bool:
+    config = path / _CONFIG
+    return config.exists() and f'"data": "{folder}"' in config.read_text(encoding="utf-8", errors="replace")
 
 
 def _facts(file: Path) -> dict[str, Any]:
@@ -180,6 +187,6 @@ def _flush(path: Path) -> None:
 
 
 def _sweep(path: Path, keep: str) -> None:
-    leftovers: Iterable[Path] = (p for p in path.iterdir() if p.name.startswith("data-") and p.name != keep)
+    leftovers: Iterable[Path] = [p for p in path.iterdir() if _DATA.fullmatch(p.name) and p.name != keep]
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)

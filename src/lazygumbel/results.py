@@ -45,7 +45,7 @@ class TopK:
     def merge(self, other: "TopK") -> "TopK":
         """The top k of two disjoint sets of rows."""
         _same_batch(self.rows, other.rows)
-        k = max(self.k, other.k)
+        k = min(self.k, other.k)  # beyond the smaller k, rows of that side may be missing
         ids = np.concatenate([self.ids, other.ids], axis=-1)
         scores = np.concatenate([self.scores, other.scores], axis=-1)
         order = np.lexsort((ids, -scores), axis=-1)[..., :k]
@@ -79,6 +79,7 @@ class Draws:
         """Draws from the softmax over the union of two disjoint sets of rows."""
         if self.ids.shape != other.ids.shape:
             raise ValueError(f"draws of shapes {self.ids.shape} and {other.ids.shape} do not merge")
+        _same_batch(self.rows, other.rows)
         wins = self.values >= other.values
         return Draws(
             np.where(wins, self.ids, other.ids),
@@ -230,9 +231,11 @@ class Estimate:
             raise ValueError("moments hold no weighted sum, so no expectation can be formed")
         extra = (...,) + (None,) * (moments.weighted.ndim - moments.total.ndim)
         total, var_total = moments.total[extra], moments.var_total[extra]
-        value = moments.weighted / total
-        variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
-        return cls(value, np.sqrt(np.maximum(variance, 0.0)), rows, label, moments)
+        with np.errstate(divide="ignore", invalid="ignore"):  # nothing was seen: not a number, infinite error
+            value = moments.weighted / total
+            variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
+            stderr = np.where(total > 0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
+        return cls(value, stderr, rows, label, moments)
 
     def merge(self, other: "Estimate") -> "Estimate":
         """The estimate over the union of two disjoint sets of rows."""
@@ -251,7 +254,11 @@ def _same_batch(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:
 
 
 def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
-    return None if a is None or b is None else a + b
+    if a is None or b is None:
+        return None
+    if a.shape != b.shape:
+        raise ValueError(f"expectations of shapes {a.shape} and {b.shape} do not merge")
+    return a + b
 
 
 def _times(a: Floats | None, factor: Floats) -> Floats | None:

@@ -97,5 +97,5 @@ def pack(
     ids = np.array([hit[0] for hit in hits], dtype=np.int64).reshape(len(hits), search.k)
     scores = np.array([hit[1] for hit in hits], dtype=np.float32).reshape(len(hits), search.k)
     if search.single:
-        return TopK(ids[0], scores[0], rows[0], exact, search.asked)
+        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked)
     return TopK(ids, scores, rows, exact, search.asked)

@@ -23,5 +23,6 @@ def score_ranges(
     query: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Positions and scores of all rows in the half-open ranges, range after range."""
-    positions = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)], dtype=np.int64)
+    ranges: list[npt.NDArray[np.int64]] = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
+    positions = np.concatenate([np.arange(0), *ranges], dtype=np.int64)
     return positions, rows[positions] @ query

@@ -1,0 +1,23 @@
+"""Methods: one algorithm a file, each a small object that owns its knobs."""
+
+from lazygumbel.methods.base import Estimator, Normaliser, OrderedSampler, Query, Sampler
+from lazygumbel.methods.exhaustive import Exhaustive
+from lazygumbel.methods.fixed_cutoff import FixedCutoff
+from lazygumbel.methods.frozen import Frozen
+from lazygumbel.methods.lazy import LazyGumbel
+from lazygumbel.methods.top_k_only import TopKOnly
+from lazygumbel.methods.uniform_tail import UniformTail
+
+__all__ = [
+    "Estimator",
+    "Exhaustive",
+    "FixedCutoff",
+    "Frozen",
+    "LazyGumbel",
+    "Normaliser",
+    "OrderedSampler",
+    "Query",
+    "Sampler",
+    "TopKOnly",
+    "UniformTail",
+]

@@ -1,0 +1,130 @@
+"""What every method is asked (`Query`) and what it can do (the protocols).
+
+A method is a small immutable object that owns its knobs. Capabilities are types: a `Sampler` draws, an `Estimator` looks at
+some rows and returns weighted sums (`Moments`), from which log Z, expectations and entropy all follow.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.features import Features
+from lazygumbel.indexes import Index
+from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws
+
+__all__ = [
+    "Dense",
+    "Estimator",
+    "Function",
+    "Normaliser",
+    "OrderedSampler",
+    "Query",
+    "Sampler",
+    "Seen",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Function = Callable[[Ints, Floats], Floats]
+"""Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
+
+_SCORES_AT_ONCE = 2**22
+
+
+class Dense(NamedTuple):
+    """Logits of a block of rows for every theta, (B, m); excluded rows are minus infinity."""
+
+    ids: Ints
+    rows: npt.NDArray[np.float32]
+    logits: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """The model at a batch of thetas, (B, d), checked at the boundary."""
+
+    index: Index
+    thetas: npt.NDArray[np.float32]
+    temperature: float
+    excluded: tuple[Ints, ...]
+    """For each theta the ids left out, sorted and distinct; at least one row is left."""
+
+    @property
+    def features(self) -> Features:
+        """The rows phi."""
+        return self.index.features
+
+    @property
+    def size(self) -> int:
+        """Number of thetas."""
+        return len(self.thetas)
+
+    def left(self, b: int) -> int:
+        """Number of rows that are not excluded for theta b."""
+        return self.features.n - len(self.excluded[b])
+
+    def at(self, b: int) -> "Query":
+        """The query for theta b alone."""
+        return Query(self.index, self.thetas[b : b + 1], self.temperature, self.excluded[b : b + 1])
+
+    def logits(self, b: int, ids: Ints) -> Floats:
+        """theta_b . phi_i / temperature for these rows."""
+        return self.features.score(ids, self.thetas[b]).astype(np.float64) / self.temperature
+
+    def dense(self) -> Iterator[Dense]:
+        """All logits, block by block."""
+        for ids, rows in self.features.blocks(max(1, _SCORES_AT_ONCE // max(self.size, 1))):
+            logits = (self.thetas @ rows.T).astype(np.float64)
+            logits /= self.temperature
+            for b, excluded in enumerate(self.excluded):
+                if len(excluded):
+                    logits[b, np.isin(ids, excluded)] = -np.inf
+            yield Dense(ids, rows, logits)
+
+
+class Seen(NamedTuple):
+    """What an estimator saw."""
+
+    moments: Moments
+    rows: Ints
+    label: Label
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Draws independent samples."""
+
+    def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
+        """`size` samples of each theta: ids and values of shape (size, B)."""
+        ...
+
+
+@runtime_checkable
+class OrderedSampler(Protocol):
+    """Draws without replacement."""
+
+    def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
+        """`size` distinct rows of each theta in order: shape (B, size)."""
+        ...
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Estimates sums over rows."""
+
+    def moments(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:
+        """Sums of exp(logit) and, with f, of exp(logit) f, with their variances; batch shape (B,)."""
+        ...
+
+
+@runtime_checkable
+class Normaliser(Protocol):
+    """Estimates log Z, and nothing else."""
+
+    def log_partition(self, query: Query, rng: np.random.Generator) -> Estimate:
+        """log Z for each theta, shape (B,)."""
+        ...

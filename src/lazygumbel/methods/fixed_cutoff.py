@@ -1,0 +1,82 @@
+"""`FixedCutoff`: Algorithm 2. A constant Gumbel cutoff that l of n Gumbels exceed on average.
+
+Exact with probability at least 1 - exp(-(k l / n) e^-gap), see `budgets.sampling_budget`; its true miss probability for a given
+theta has a closed form, see `audit`.
+"""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+
+from lazygumbel.budgets import sampling_budget
+from lazygumbel.checks import check_count, check_number
+from lazygumbel.gumbel import cutoff_of_rate
+from lazygumbel.methods.base import Query
+from lazygumbel.methods.draw import lazy_tail, softmax_draws
+from lazygumbel.methods.head import Head, find_heads
+from lazygumbel.results import Draws, Label
+
+__all__ = ["FixedCutoff"]
+
+
+@dataclass(frozen=True)
+class FixedCutoff:
+    """Algorithm 2.
+
+    Give the head size `k` and the mean number of tail rows `l` (each defaults to the other, or to 3 sqrt(n)), or the failure
+    probability `delta`, which sets k = l = sqrt(n ln(1/delta)) e^(gap/2). `gap` bounds how far, in logits, a tail row may exceed the
+    smallest row of the head. Labelled calibrated when `delta` is given and the index was exact: then the theorem applies.
+    """
+
+    k: int | None = None
+    l: int | None = None  # noqa: E741  # the paper's name
+    delta: float | None = None
+    gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            check_count(self.k, "k")
+        if self.l is not None:
+            check_count(self.l, "l", least=0)
+        check_number(self.gap, "gap", least=0.0)
+        if self.delta is not None:
+            check_number(self.delta, "delta", above=0.0, below=1.0)
+            if self.k is not None or self.l is not None:
+                raise ValueError("delta sets k and l: give delta, or k and l, not both")
+
+    def budget(self, n: int) -> tuple[int, int]:
+        """k and l for n rows."""
+        if self.delta is not None:
+            k = sampling_budget(n, self.delta, gap=self.gap)
+            return k, k
+        default = ceil(3 * sqrt(n))
+        k = self.k if self.k is not None else self.l or default
+        return k, self.l if self.l is not None else k
+
+    def cutoff(self, n: int) -> float:
+        """The Gumbel cutoff B for n rows; minus infinity when every row is looked at."""
+        return float(cutoff_of_rate(min(self.budget(n)[1] / n, 1.0)))
+
+    def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
+        """Samples that share one retrieval a theta."""
+        heads = find_heads(query, self.budget(query.features.n)[0])
+        ids = np.empty((size, query.size), dtype=np.int64)
+        values = np.empty((size, query.size))
+        rows = np.array([head.rows for head in heads], dtype=np.int64)
+        cutoffs = np.full(size, self.cutoff(query.features.n))
+        for b, head in enumerate(heads):
+            head_ids, head_values = softmax_draws(rng, head.ids, head.logits, size)
+            tail = lazy_tail(query, b, head, cutoffs, rng)
+            lost = np.isneginf(head_values) & np.isneginf(tail.values)
+            if lost.any():  # an excluded head and no tail row looked at: only a look at every row can answer
+                tail_all = lazy_tail(query, b, head, np.full(int(lost.sum()), -np.inf), rng)
+                tail.ids[lost], tail.values[lost] = tail_all.ids, tail_all.values
+            drawn = Draws(head_ids, head_values, rows[b], "exact").merge(tail)
+            ids[:, b], values[:, b], rows[b] = drawn.ids, drawn.values, drawn.rows
+        return Draws(ids, values, rows, self._label(query, heads))
+
+    def _label(self, query: Query, heads: list[Head]) -> Label:
+        if self.cutoff(query.features.n) == -np.inf or all(len(h.ids) == query.left(b) for b, h in enumerate(heads)):
+            return "exact"
+        return "calibrated" if self.delta is not None and all(head.exact for head in heads) else "heuristic"

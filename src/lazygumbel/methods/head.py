@@ -1,0 +1,50 @@
+"""The head S of a query: the top k rows of the index that are not excluded."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.methods.base import Query
+
+__all__ = ["Head", "find_heads"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Head(NamedTuple):
+    """The head of one theta."""
+
+    ids: Ints
+    logits: Floats
+    floor: float
+    """The smallest logit retrieved: an upper bound on the logits of the tail when the retrieval was exact."""
+    rows: int
+    exact: bool
+
+    def taken(self, excluded: Ints) -> Ints:
+        """Sorted ids that the tail must avoid: the head and what is excluded."""
+        return np.union1d(self.ids, excluded)
+
+
+def find_heads(query: Query, k: int) -> list[Head]:
+    """For each theta about k rows, or all that are left.
+
+    With exclusions the index is asked for more, twice as many each time, until half of k remain after filtering.
+    """
+    k = min(k, query.features.n)
+    spare = min(max((len(e) for e in query.excluded), default=0), k)
+    asked = min(k + spare, query.features.n)
+    while True:
+        found = query.index.top_k(query.thetas, asked)
+        heads: list[Head] = []
+        for b, excluded in enumerate(query.excluded):
+            logits = found.scores[b].astype(np.float64) / query.temperature
+            kept = slice(None) if not len(excluded) else np.isin(found.ids[b], excluded, invert=True)
+            floor = float(logits[-1]) if asked < query.features.n else -np.inf
+            heads.append(Head(found.ids[b][kept], logits[kept], floor, int(found.rows[b]), found.exact))
+        starved = any(2 * len(h.ids) < min(k, query.left(b)) for b, h in enumerate(heads))
+        if asked == query.features.n or not starved:
+            return heads
+        asked = min(2 * asked, query.features.n)

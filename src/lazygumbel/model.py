@@ -1,0 +1,123 @@
+"""`LogLinear`: rows with an index over them, built once, saved, loaded, asked again and again."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from lazygumbel import datasets
+from lazygumbel.features import Features, Source
+from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
+from lazygumbel.names import Names
+from lazygumbel.persist import Reader, read_config, writing
+from lazygumbel.progress import Progress
+
+__all__ = ["LogLinear", "describe"]
+
+_KINDS: dict[str, type[SavedIndex]] = {
+    cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)
+}
+_EXACT_BELOW = 50_000
+"""Below this many rows one pass over all of them is as quick as any index."""
+
+
+class LogLinear:
+    """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    @property
+    def features(self) -> Features:
+        """The rows phi."""
+        return self.index.features
+
+    @classmethod
+    def build(
+        cls,
+        features: Source | Features,
+        *,
+        index: Index | None = None,
+        rng: np.random.Generator | int | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """A model over an (n, d) array, the path of a file that `datasets.read` knows, or `Features`.
+
+        `index` is one that was built over the same rows; by default an `ExactIndex` below 50,000 rows and a
+        `PartitionIndex` from there on.
+        """
+        if isinstance(features, str | PathLike):
+            rows = datasets.read(features, progress=progress)
+        else:
+            rows = Features.of(features)
+        if index is not None:
+            _check_same_rows(rows, index)
+            return cls(index)
+        if rows.n < _EXACT_BELOW:
+            return cls(ExactIndex.build(rows, progress=progress))
+        return cls(PartitionIndex.build(rows, rng=rng, progress=progress))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a folder, atomically: a crash leaves the old model there, or none."""
+        index: Any = self.index
+        if not isinstance(index, tuple(_KINDS.values())):
+            raise ValueError(f"index: {type(index).__name__} cannot be saved; only lazygumbel's own indexes can")
+        with writing(Path(path)) as writer:
+            writer.config.update(n=self.features.n, d=self.features.d, dtype=str(self.features.stored.dtype))
+            writer.array("rows", self.features.stored)
+            if self.features.order is not None and self.features.positions is not None:
+                writer.array("order", self.features.order)
+                writer.array("positions", self.features.positions)
+            if self.features.names is not None:
+                writer.array("names", self.features.names.text)
+                writer.array("name_offsets", self.features.names.offsets)
+            index.save(writer)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed."""
+        reader = Reader(Path(path))
+        kind = reader.config["index"].get("kind")
+        if kind not in _KINDS:
+            raise ValueError(f"{path}: holds an index of unknown kind {kind!r}; upgrade lazygumbel")
+        ordered = reader.has("order")
+        features = Features(
+            reader.array("rows"),
+            order=reader.array("order") if ordered else None,
+            positions=reader.array("positions") if ordered else None,
+            names=Names(reader.array("names"), reader.array("name_offsets")) if reader.has("names") else None,
+            known_finite=True,
+        )
+        expected = (reader.config["n"], reader.config["d"])
+        if features.stored.shape != expected:
+            raise ValueError(f"{path}: rows.npy has shape {features.stored.shape}, but config.json says {expected}")
+        return cls(_KINDS[kind].load(reader, features))
+
+
+def describe(path: str | PathLike[str]) -> dict[str, Any]:
+    """What `config.json` says of a saved model; no array is read."""
+    config = read_config(Path(path))
+    files: dict[str, dict[str, Any]] = config["files"]
+    return {
+        "path": str(path),
+        "version": config["version"],
+        "n": config["n"],
+        "d": config["d"],
+        "dtype": config["dtype"],
+        "index": config["index"],
+        "bytes": sum(int(facts["bytes"]) for facts in files.values()),
+        "names": "names.npy" in files,
+    }
+
+
+def _check_same_rows(rows: Features, index: Index) -> None:
+    """Refuse an index over other rows: the shapes, and some rows, are compared."""
+    held = index.features
+    if (held.n, held.d) != (rows.n, rows.d):
+        raise ValueError(
+            f"index was built over {held.n} x {held.d} features, but features is {rows.n} x {rows.d}"
+        )
+    sample = np.random.default_rng(0).integers(rows.n, size=64)
+    if not np.array_equal(held.gather(sample), rows.gather(sample)):
+        raise ValueError("index was built over other features: the rows differ")

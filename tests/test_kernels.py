@@ -1,0 +1,127 @@
+"""Every compiled kernel against its NumPy twin. A kernel without a case here fails."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazygumbel import kernels
+from lazygumbel.kernels import compiled, reference
+
+fixed = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+class Case(NamedTuple):
+    """Arguments of a kernel and how far apart the twins' floats may be; integers must always agree."""
+
+    arguments: tuple[np.ndarray, ...]
+    tolerance: float
+
+
+def matrix(draw: st.DrawFn, shape: tuple[int, ...], whole: bool) -> np.ndarray:
+    """Float32 numbers of size at most 4; whole ones have exact sums, so that twins must agree to the bit."""
+    values = np.random.default_rng(draw(st.integers(0, 10**6))).uniform(-4, 4, shape)
+    return (np.rint(values) if whole else values).astype(np.float32)
+
+
+def rounding(d: int, whole: bool) -> float:
+    """How far two sums of d products of size at most 16 may be apart in float32."""
+    return 0.0 if whole else 2 * d * np.finfo(np.float32).eps * 16 * d
+
+
+@st.composite
+def gather_dot_cases(draw: st.DrawFn) -> Case:
+    n, d, size, m = (draw(st.integers(a, b)) for a, b in ((1, 20), (1, 70), (1, 4), (0, 30)))
+    whole, rng = draw(st.booleans()), np.random.default_rng(draw(st.integers(0, 10**6)))
+    positions, owner = rng.integers(0, n, m), rng.integers(0, size, m)
+    rows, queries = matrix(draw, (n, d), whole), matrix(draw, (size, d), whole)
+    return Case((rows, positions, queries, owner), rounding(d, whole))
+
+
+@st.composite
+def score_ranges_cases(draw: st.DrawFn) -> Case:
+    n, d, whole = draw(st.integers(0, 20)), draw(st.integers(1, 70)), draw(st.booleans())
+    ends = draw(st.lists(st.tuples(st.integers(0, n), st.integers(0, n)).map(sorted), max_size=6))
+    starts, stops = np.array(ends, dtype=np.int64).reshape(-1, 2).T.copy()
+    return Case((matrix(draw, (n, d), whole), starts, stops, matrix(draw, (d,), whole)), rounding(d, whole))
+
+
+CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
+    "gather_dot": gather_dot_cases,
+    "score_ranges": score_ranges_cases,
+}
+
+
+def check_equal(found: Any, expected: Any, tolerance: float) -> None:
+    if isinstance(expected, tuple):
+        assert isinstance(found, tuple)
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            check_equal(a, b, tolerance)
+        return
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    if expected.dtype.kind != "f":
+        tolerance = 0.0
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def test_both_modules_export_the_same_kernels():
+    assert sorted(reference.__all__) == sorted(compiled.__all__) == sorted(kernels.__all__)
+    for name in kernels.__all__:
+        assert getattr(kernels, name) is getattr(compiled, name)
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        kernels.absent  # noqa: B018  # looking is the test
+
+
+def test_every_kernel_has_a_case():
+    assert sorted(CASES) == sorted({*reference.__all__, *compiled.__all__})
+
+
+@pytest.mark.parametrize("name", reference.__all__)
+def test_the_compiled_kernel_equals_the_reference(name: str):
+    @fixed
+    @given(CASES[name]())
+    def check(case: Case) -> None:
+        before = [argument.copy() for argument in case.arguments]
+        expected = getattr(reference, name)(*case.arguments)
+        found = getattr(compiled, name)(*case.arguments)
+        check_equal(found, expected, case.tolerance)
+        for argument, copy in zip(case.arguments, before, strict=True):
+            np.testing.assert_array_equal(argument, copy)
+
+    check()
+
+
+def test_the_reference_is_what_it_says():
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    queries = np.array([[1, 0, 0], [1, 1, 1]], dtype=np.float32)
+    found = reference.gather_dot(rows, np.array([3, 0, 3]), queries, np.array([0, 1, 1]))
+    assert found.tolist() == [9, 3, 30]
+    positions, scores = reference.score_ranges(rows, np.array([2, 0, 3]), np.array([4, 0, 4]), queries[1])
+    assert positions.tolist() == [2, 3, 3]
+    assert scores.tolist() == [21, 30, 30]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("module", [reference, compiled])
+def test_what_is_not_finite_is_not_lost(module: Any, value: float):
+    rows = np.ones((3, 33), dtype=np.float32)
+    rows[1, 20] = value
+    query = np.ones(33, dtype=np.float32)
+    scores = module.gather_dot(rows, np.arange(3), query[None], np.zeros(3, dtype=np.int64))
+    np.testing.assert_array_equal(scores, [33, value, 33])
+    np.testing.assert_array_equal(module.score_ranges(rows, np.array([0]), np.array([3]), query)[1], scores)
+
+
+@pytest.mark.parametrize("module", [reference, compiled])
+def test_read_only_arrays_are_taken(module: Any):
+    rows = np.ones((3, 5), dtype=np.float32)
+    rows.flags.writeable = False
+    ids = np.arange(3)
+    assert module.gather_dot(rows, ids, rows[:1], ids * 0).tolist() == [5, 5, 5]
+    assert module.score_ranges(rows, ids[:1], ids[2:], rows[0])[1].tolist() == [5, 5]

@@ -82,6 +82,13 @@ def test_every_kernel_has_a_case():
     assert sorted(CASES) == sorted({*reference.__all__, *compiled.__all__})
 
 
+@pytest.mark.parametrize("name", compiled.__all__)
+def test_kernels_are_compiled_with_the_safe_options(name: str):
+    options = getattr(compiled, name).targetoptions
+    assert options["fastmath"] <= {"reassoc", "contract", "nsz"}  # `True` would let NaN pass for finite
+    assert options["nogil"] and not options.get("parallel")
+
+
 @pytest.mark.parametrize("name", reference.__all__)
 def test_the_compiled_kernel_equals_the_reference(name: str):
     @fixed

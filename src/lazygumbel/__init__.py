@@ -1,23 +1,34 @@
 """Sublinear sampling, normalisation, expectation and learning in softmax models over millions of states."""
 
+from lazygumbel.audit import Audit
+from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
+from lazygumbel.methods import Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
+    "Distribution",
     "Draws",
     "Estimate",
     "ExactIndex",
+    "Exhaustive",
     "FaissIndex",
     "Features",
+    "FixedCutoff",
+    "Frozen",
     "Index",
     "LSHIndex",
+    "LazyGumbel",
     "LogLinear",
     "OrderedDraws",
     "PartitionIndex",
     "TopK",
+    "TopKOnly",
+    "UniformTail",
     "__version__",
 ]

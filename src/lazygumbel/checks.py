@@ -12,9 +12,10 @@ def check_count(value: object, name: str, *, least: int = 1) -> int:
     """A whole number of at least `least`, as an `int`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name} must be a whole number, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    return int(value)
+    count = int(cast("int", value))
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, not {count}")
+    return count
 
 
 def check_vectors(values: npt.ArrayLike, name: str, d: int) -> npt.NDArray[np.float32]:
@@ -48,7 +49,12 @@ def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]
 
 
 def check_number(
-    value: object, name: str, *, least: float | None = None, above: float | None = None, below: float | None = None
+    value: object,
+    name: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
 ) -> float:
     """A finite real number within the limits given, as a `float`."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):

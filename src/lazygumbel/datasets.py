@@ -243,13 +243,16 @@ def _read_safetensors(path: Path, key: str | None, progress: Progress) -> Featur
 
 def _copy_rows(source: Any, shape: Sequence[int], progress: Progress) -> Features:
     """Features of a matrix on disk, read a bounded number of rows at a time."""
+    if 0 in shape:
+        raise ValueError(f"the matrix has no rows or no columns: shape {tuple(shape)}")
     Features.of(source[:1])  # refuses what cannot be converted before it is all read
     rows = np.empty(shape, dtype=np.float32)
     step = max(1, _BLOCK_BYTES // rows[:1].nbytes)
     with progress.task("reading rows", len(rows)) as task, np.errstate(over="ignore"):
         for start in range(0, len(rows), step):
-            rows[start : start + step] = source[start : start + step]
-            task.advance(min(step, len(rows) - start))
+            stop = min(start + step, len(rows))  # safetensors refuses slices past the end
+            rows[start:stop] = source[start:stop]
+            task.advance(stop - start)
     return Features.of(rows)
 
 

@@ -68,10 +68,7 @@ class Features:
         """
         if isinstance(source, Features):
             return source if names is None else source._named(names)
-        if isinstance(source, str | PathLike):
-            array = _map_npy(Path(source))
-        else:
-            array = np.asanyarray(source)
+        array = _map_npy(Path(source)) if isinstance(source, str | PathLike) else np.asanyarray(source)
         _check_matrix(array)
         mapped = isinstance(array, np.memmap)
         if not mapped:
@@ -165,13 +162,12 @@ class Features:
                 stored[positions[ids]] = rows
                 task.advance(len(ids))
         stored.flags.writeable = False
-        return Features(
-            stored, order=order, positions=positions, names=self.names, known_finite=self._known_finite
-        )
+        return Features(stored, order=order, positions=positions, names=self.names, known_finite=self._known_finite)
 
     def unit_norm(self) -> "Features":
         """The rows scaled to length one, in memory. A row of zeros is refused by name."""
         stored = np.empty((self.n, self.d), dtype=np.float32)
+        self.check_finite()
         start = 0
         for ids, rows in self.blocks():
             norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))

@@ -1,7 +1,8 @@
 """The Gumbel toolbox. Everything stays accurate for cutoffs from -700 to 700 and up to 10^12 variables.
 
-A standard Gumbel has distribution function F(x) = exp(-exp(-x)). With E a standard exponential, -log E is Gumbel; tails are
-best written in terms of the *rate* r = exp(-x), because 1 - F(x) = -expm1(-r) loses no digits when r is tiny.
+A standard Gumbel has distribution function F(x) = exp(-exp(-x)). With E a standard exponential, -log E is Gumbel;
+tails are best written in terms of the *rate* r = exp(-x), because 1 - F(x) = -expm1(-r) loses no digits when r is
+tiny.
 """
 
 import numpy as np
@@ -32,8 +33,9 @@ def cutoff_of_rate(rate: npt.ArrayLike) -> Floats:
 def gumbel_above(rng: np.random.Generator, cutoff: npt.ArrayLike, shape: int | tuple[int, ...] | None = None) -> Floats:
     """Gumbels conditioned to exceed `cutoff`, which broadcasts to `shape`.
 
-    With r = exp(-cutoff) the exponential E = exp(-G) is conditioned below r: E = -log1p(u expm1(-r)), u uniform on (0, 1].
-    For large cutoffs E is simply u r, computed in logs because r underflows; for very low ones the condition is idle.
+    With r = exp(-cutoff) the exponential E = exp(-G) is conditioned below r: E = -log1p(u expm1(-r)), u uniform on (0,
+    1]. For large cutoffs E is simply u r, computed in logs because r underflows; for very low ones the condition is
+    idle.
     """
     low = np.asarray(cutoff, dtype=np.float64)
     uniform = 1.0 - rng.random(low.shape if shape is None else shape)

@@ -5,19 +5,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from lazygumbel import datasets
+from lazygumbel.audit import Audit, audit
+from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
+from lazygumbel.methods import FixedCutoff, Query, Sampler
 from lazygumbel.names import Names
 from lazygumbel.persist import Reader, read_config, writing
 from lazygumbel.progress import Progress
 
 __all__ = ["LogLinear", "describe"]
 
-_KINDS: dict[str, type[SavedIndex]] = {
-    cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)
-}
+_KINDS: dict[str, type[SavedIndex]] = {cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)}
 _EXACT_BELOW = 50_000
 """Below this many rows one pass over all of them is as quick as any index."""
 
@@ -57,6 +59,14 @@ class LogLinear:
         if rows.n < _EXACT_BELOW:
             return cls(ExactIndex.build(rows, progress=progress))
         return cls(PartitionIndex.build(rows, rng=rng, progress=progress))
+
+    def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution:
+        """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature."""
+        return Distribution(self.index, theta, temperature)
+
+    def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
+        """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
+        return audit(Query.of(self.index, thetas, temperature), method or FixedCutoff())
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder, atomically: a crash leaves the old model there, or none."""
@@ -115,9 +125,7 @@ def _check_same_rows(rows: Features, index: Index) -> None:
     """Refuse an index over other rows: the shapes, and some rows, are compared."""
     held = index.features
     if (held.n, held.d) != (rows.n, rows.d):
-        raise ValueError(
-            f"index was built over {held.n} x {held.d} features, but features is {rows.n} x {rows.d}"
-        )
+        raise ValueError(f"index was built over {held.n} x {held.d} features, but features is {rows.n} x {rows.d}")
     sample = np.random.default_rng(0).integers(rows.n, size=64)
     if not np.array_equal(held.gather(sample), rows.gather(sample)):
         raise ValueError("index was built over other features: the rows differ")

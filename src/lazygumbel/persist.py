@@ -4,8 +4,9 @@
       config.json                format, version, shapes, sizes and digests
       data-1f3a9c0e5b7d2468/     the files that this config.json names
 
-Saving writes a new data folder, flushes it, and only then replaces `config.json`, which the file system does atomically. A
-crash at any byte leaves the old model, or none; what it leaves behind is swept by the next save. One writer at a time.
+Saving writes a new data folder, flushes it, and only then replaces `config.json`, which the file system does
+atomically. A crash at any byte leaves the old model, or none; what it leaves behind is swept by the next save. One
+writer at a time.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -80,8 +81,8 @@ class Reader:
         size = file.stat().st_size
         if size != facts["bytes"]:
             raise ValueError(
-                f"{self._path}: {file.name} has {size:,} bytes instead of {facts['bytes']:,}: truncated or overwritten; "
-                "copy the model again or build it anew"
+                f"{self._path}: {file.name} has {size:,} bytes instead of {facts['bytes']:,}: truncated or "
+                "overwritten; copy the model again or build it anew"
             )
         if "sha256" in facts and _digest(file) != facts["sha256"]:
             raise ValueError(
@@ -95,7 +96,9 @@ def read_config(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise ValueError(f"{path}: there is no such folder")
     if not file.is_file():
-        raise ValueError(f"{path}: no model here ({_CONFIG} is missing); was a save interrupted, or is this another folder?")
+        raise ValueError(
+            f"{path}: no model here ({_CONFIG} is missing); was a save interrupted, or is this another folder?"
+        )
     try:
         loaded: object = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -117,7 +120,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Writer]:
+def writing(path: Path) -> Generator[Writer]:
     """Write a model: nothing is visible at `path` until the block ends, and nothing at all if it fails."""
     _check_target(path)
     created = not path.exists()

@@ -1,6 +1,6 @@
 """Progress is an object the caller passes; by default nothing is shown and callers never branch."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -32,6 +32,6 @@ class Silent:
     """The default: shows nothing."""
 
     @contextmanager
-    def task(self, label: str, total: float) -> Iterator[Task]:
+    def task(self, label: str, total: float) -> Generator[Task]:  # noqa: ARG002  # the protocol's signature
         """A stage that nobody sees."""
         yield _SilentTask()

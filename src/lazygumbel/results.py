@@ -1,8 +1,8 @@
 """What comes back: immutable records that report their work (`rows`) and merge.
 
-Merging two answers over disjoint sets of rows gives the answer over their union: the larger perturbed value wins a draw,
-partition functions add, expectations average by weight, top-k lists interleave. So blocks, threads and shards are one
-`functools.reduce`. Merging is associative, up to rounding in the estimates.
+Merging two answers over disjoint sets of rows gives the answer over their union: the larger perturbed value wins a
+draw, partition functions add, expectations average by weight, top-k lists interleave. So blocks, threads and shards
+are one `functools.reduce`. Merging is associative, up to rounding in the estimates.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _LABELS: tuple[Label, ...] = ("exact", "calibrated", "heuristic")
 
 def worse_label(a: Label, b: Label) -> Label:
     """The weaker of two claims."""
-    return max(a, b, key=_LABELS.index)
+    return _LABELS[max(_LABELS.index(a), _LABELS.index(b))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +241,7 @@ class Estimate:
         """The estimate over the union of two disjoint sets of rows."""
         if self.moments is None or other.moments is None:
             raise ValueError("this kind of estimate does not merge; merge its log_partition or expectation instead")
+        _same_batch(self.rows, other.rows)
         rows, label = self.rows + other.rows, worse_label(self.label, other.label)
         if (self.moments.weighted is None) != (other.moments.weighted is None):
             raise ValueError("a log partition and an expectation do not merge")

@@ -13,10 +13,11 @@ __all__ = ["check_index"]
 def check_index(index: Index, *, recall: float = 0.5, queries: int = 20, rng: np.random.Generator | int = 0) -> None:
     """Raise `AssertionError` unless `index` keeps the contract of `lazygumbel.indexes.Index` over its own features.
 
-    Checked for queries drawn from the rows, at random, and zero: shapes and types for (d,), (1, d), (B, d) and (0, d); k from 1
-    to beyond n; ids distinct and in range; scores equal to the true inner products; best first, ties by smaller id; one call
-    for a batch equal to single calls; `rows` within bounds; `exact` true only of the true top k; bad input refused by name. At
-    k = 10, queries drawn from the rows must find on average at least the share `recall` of the true top 10.
+    Checked for queries drawn from the rows, at random, and zero: shapes and types for (d,), (1, d), (B, d) and (0, d);
+    k from 1 to beyond n; ids distinct and in range; scores equal to the true inner products; best first, ties by
+    smaller id; one call for a batch equal to single calls; `rows` within bounds; `exact` true only of the true top k;
+    bad input refused by name. At k = 10, queries drawn from the rows must find on average at least the share `recall`
+    of the true top 10.
     """
     generator = np.random.default_rng(rng)
     features = index.features
@@ -34,7 +35,7 @@ def check_index(index: Index, *, recall: float = 0.5, queries: int = 20, rng: np
     _check_refusals(index)
     found, truth = index.top_k(rows, 10), oracle.top_k(rows, 10)
     share = np.mean([np.isin(t, f).mean() for t, f in zip(truth.ids, found.ids, strict=True)])
-    _demand(share >= recall, f"recall at 10 is {share:.2f}, below {recall}")
+    _demand(bool(share >= recall), f"recall at 10 is {share:.2f}, below {recall}")
 
 
 def _check_values(found: TopK, features: Features, batch: npt.NDArray[np.float32], k: int) -> None:
@@ -72,7 +73,12 @@ def _check_singles(index: Index, batch: npt.NDArray[np.float32], k: int) -> None
 
 
 def _check_shapes(index: Index, batch: npt.NDArray[np.float32]) -> None:
-    for queries, shape in ((batch[0], ()), (batch[:1], (1,)), (batch[:0], (0,)), (batch[0].astype(np.float64), ())):
+    for queries, shape in (
+        (batch[0], ()),
+        (batch[:1], (1,)),
+        (batch[:0], (0,)),
+        (batch[0].astype(np.float64), ()),
+    ):
         found = index.top_k(queries, 1)
         _demand(found.ids.shape == (*shape, 1), f"queries of shape {queries.shape} give ids of {found.ids.shape}")
         _demand(found.rows.shape == shape, f"queries of shape {queries.shape} give rows of {found.rows.shape}")

@@ -1,5 +1,6 @@
 """`FaissIndex`: any FAISS index, adopted or made from a factory string, rescored with the true rows."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -99,9 +100,7 @@ class FaissIndex:
 
         return cls(features, faiss.read_index(str(reader.file("index.faiss"))))
 
-    def _search(
-        self, vectors: npt.NDArray[np.float32], k: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _search(self, vectors: npt.NDArray[np.float32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Ids (B, k), -1 where FAISS found none, and the rows scored by each query.
 
         FAISS counts inner products over a whole call only, so each query of a batch reports the mean.
@@ -172,7 +171,7 @@ def _training_rows(features: Features) -> npt.NDArray[np.float32]:
     return features.gather(np.sort(ids))
 
 
-def _in_id_order(features: Features):
+def _in_id_order(features: Features) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
     if features.order is None:
         yield from features.blocks()
         return
@@ -185,7 +184,7 @@ def _in_id_order(features: Features):
 def _set_parameters(index: "faiss.Index", parameters: str | None) -> None:
     import faiss
 
-    space: Any = faiss.ParameterSpace()
+    space = faiss.ParameterSpace()
     if parameters is not None:
         try:
             space.set_index_parameters(index, parameters)

@@ -1,4 +1,4 @@
-"""Unit centroids by spherical k-means (FAISS), in two levels when there are many cells, so that building stays quick."""
+"""Unit centroids by spherical k-means (FAISS), in two levels when there are many cells: building stays quick."""
 
 import numpy as np
 import numpy.typing as npt

@@ -8,10 +8,10 @@
 arccos(s) / pi at cosine s (Charikar). Each of L tables holds all rows sorted by a code of 32 bits. Rows that
 share the first K bits with the query are one range of a table, so the same tables serve every K.
 
-*Rungs.* Rung i is tuned to a level s_i; levels fall in steps of gap / 2. It lists the rows that share K_t
-bits with the query in some table t, the K_t being as long as they may be if a row at cosine s_i is to be
-missed with probability prod_t (1 - p(s_i)^K_t) <= miss. At low levels only K = 0 will do: that rung is a
-plain scan.
+*Rungs.* Rung i is tuned to a level s_i; levels fall in steps of gap / 2, or of one bit of K where that
+is less. It lists the rows that share K_t bits with the query in some table t, the K_t being as long as they
+may be if a row at cosine s_i is to be missed with probability prod_t (1 - p(s_i)^K_t) <= miss. At low levels
+only K = 0 will do: that rung is a plain scan.
 
 *Walk.* From the highest rung down, score the rows that are newly listed; stop at the first rung where the
 k-th best so far is at least s_i - gap (as a cosine), and return the best k, called S.
@@ -53,9 +53,10 @@ Vectors = npt.NDArray[np.float32]
 
 _BITS = 32
 _FINEST = 0.01
-"""Levels lie no closer than this: the guarantee does not need them to, and each rung takes time."""
-_SCAN_SHARE = 0.5
-"""When tables list this share of n, repeats counted, reading all rows in order is as quick as gathering."""
+"""Steps of less than this, where no bit is gained, are not worth their time; the guarantee needs none."""
+_SCAN_SHARE = 0.25
+"""When tables list this share of n, repeats counted, reading all rows in order is as quick: for one query it is
+at about 0.5, for a batch, which shares the reading, at about 0.1."""
 _PRODUCTS_AT_ONCE = 2**23
 _QUERIES_AT_ONCE = 128
 
@@ -83,13 +84,15 @@ def ladder(tables: int, gap: float, miss: float) -> list[Rung]:
     """Rungs from the highest level these tables can promise down to one that lists every row.
 
     A row at or above a rung's level is listed by it with probability at least 1 - `miss`. What one rung
-    lists, all later ones list too: prefixes only get shorter.
+    lists, all later ones list too: prefixes only get shorter. At most 33 + 4 / gap rungs.
     """
     one_table = -math.expm1(math.log(miss) / tables)
-    level = math.cos(math.pi * (1 - one_table ** (1 / _BITS)))
-    rungs = [Rung(level, _prefixes(level, tables, miss))]
+    whole = [math.cos(math.pi * (1 - one_table ** (1 / length))) for length in range(_BITS, 0, -1)]
+    rungs = [Rung(whole[0], _prefixes(whole[0], tables, miss))]
     while rungs[-1].prefix.all():
-        level -= max(gap / 2, _FINEST)
+        above = rungs[-1].level
+        # One bit less lists twice as many rows: at high levels that is the smaller step.
+        level = max([above - max(gap / 2, _FINEST), *(level for level in whole if level < above)])
         rungs.append(Rung(level, _prefixes(level, tables, miss)))
     return rungs
 
@@ -265,7 +268,7 @@ class LSHIndex:
             if listed < k:
                 continue
             new = self._between(outer, inner)
-            new = np.unique(new[~seen[new]])
+            new = _distinct(new[~seen[new]])
             seen[new] = True
             inner, ids = outer, np.concatenate([ids, new])
             scores = np.concatenate([scores, self.features.score(new, query)])
@@ -275,16 +278,14 @@ class LSHIndex:
         seen[ids] = False
         return (ids, scores) if settled else None
 
-    def _between(self, outer: Ints, inner: Ints | None) -> Ints:
+    def _between(self, outer: Ints, inner: Ints | None) -> npt.NDArray[np.uint32]:
         """Ids, repeats included, in the ranges `outer` but not in `inner`; both (2, L): starts and stops."""
         left, right = outer[[1, 1]] if inner is None else inner
         starts = np.concatenate([outer[0], right])
         lengths = np.concatenate([left, outer[1]]) - starts
-        flat = starts + np.tile(
-            np.arange(self.tables) * self.features.n, 2
-        )  # places in all tables, end to end
+        flat = starts + np.tile(np.arange(self.tables) * self.features.n, 2)  # in all tables, end to end
         places = np.arange(int(lengths.sum())) + np.repeat(flat - np.cumsum(lengths) + lengths, lengths)
-        return self.order.reshape(-1)[places].astype(np.int64)
+        return self.order.reshape(-1)[places]
 
     def save(self, writer: Writer) -> None:
         """Write the tables, the projections and the knobs."""
@@ -302,6 +303,14 @@ class LSHIndex:
             raise ValueError(f"features is {features.n} x {features.d}, but the index was built over {built}")
         knobs = {name: float(reader.config["index"][name]) for name in ("gap", "delta", "max_norm")}
         return cls(features, **knobs, projections=projections, codes=codes, order=reader.array("lsh_order"))
+
+
+def _distinct(ids: npt.NDArray[np.uint32]) -> Ints:
+    """Each id once. (`np.unique` builds a hash table, which is ten times slower here.)"""
+    ids = np.sort(ids)
+    first = np.ones(len(ids), dtype=np.bool_)
+    first[1:] = ids[1:] != ids[:-1]
+    return ids[first].astype(np.int64)
 
 
 def _norms(vectors: Vectors) -> npt.NDArray[np.float64]:

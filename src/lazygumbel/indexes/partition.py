@@ -1,8 +1,8 @@
 """`PartitionIndex`: k-means cells over the directions of the rows. The default for large n.
 
-Rows are stored cell by cell, in random order inside a cell, so that a cell is one contiguous scan and any prefix of it is a
-uniform sample. Cells are ranked for a query by *routing score*: the query's inner product with the cell's unit centroid,
-times the largest norm in the cell.
+Rows are stored cell by cell, in random order inside a cell, so that a cell is one contiguous scan and any prefix of it
+is a uniform sample. Cells are ranked for a query by *routing score*: the query's inner product with the cell's unit
+centroid, times the largest norm in the cell.
 
 Rows are assigned in a last pass by the very centroids that route queries, by direction alone. So the cell that a query
 points at most directly holds every row of that direction; it is always ranked first, whatever the norms of the rows.
@@ -25,7 +25,7 @@ from lazygumbel.results import TopK
 __all__ = ["PartitionIndex", "default_cells"]
 
 _PROBED_SHARE = 0.045
-"""Share of the cells that `top_k` scans by default: popular cells are larger, so that it scores just under 5% of rows."""
+"""Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
 
 def default_cells(n: int) -> int:

@@ -1,7 +1,7 @@
 """What every method is asked (`Query`) and what it can do (the protocols).
 
-A method is a small immutable object that owns its knobs. Capabilities are types: a `Sampler` draws, an `Estimator` looks at
-some rows and returns weighted sums (`Moments`), from which log Z, expectations and entropy all follow.
+A method is a small immutable object that owns its knobs. Capabilities are types: a `Sampler` draws, an `Estimator`
+looks at some rows and returns weighted sums (`Moments`), from which log Z, expectations and entropy all follow.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws
@@ -52,6 +53,13 @@ class Query:
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
+
+    @classmethod
+    def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
+        """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
+        vectors = np.atleast_2d(check_vectors(thetas, "theta", index.features.d))
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(index, vectors, check_number(temperature, "temperature", above=0.0), (nothing,) * len(vectors))
 
     @property
     def features(self) -> Features:

@@ -36,17 +36,18 @@ def log_sum_exp(logits: Floats) -> float:
 
 def _categorical(rng: np.random.Generator, logits: Floats, size: int) -> Ints:
     """`size` indices with probability proportional to exp(logits), by inverse CDF."""
-    cumulative = np.cumsum(np.exp(logits - logits.max()))
+    cumulative: Floats = np.cumsum(np.exp(logits - logits.max()))
     # side="right" never picks an entry of weight zero; the clip guards against rounding at the very top.
-    chosen = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
+    targets: Floats = rng.random(size) * cumulative[-1]
+    chosen = np.searchsorted(cumulative, targets, side="right")
     return np.minimum(chosen, np.flatnonzero(np.diff(cumulative, prepend=0.0))[-1])
 
 
 def softmax_draws(rng: np.random.Generator, ids: Ints, logits: Floats, size: int) -> tuple[Ints, Floats]:
     """Winners and winning values of `size` rounds of Gumbel-max over these rows.
 
-    The winner is categorical, its perturbed value is Gumbel with location log sum exp, and the two are independent: so a
-    round costs one uniform and one Gumbel instead of one Gumbel a row. With no rows, values are minus infinity.
+    The winner is categorical, its perturbed value is Gumbel with location log sum exp, and the two are independent: so
+    a round costs one uniform and one Gumbel instead of one Gumbel a row. With no rows, values are minus infinity.
     """
     location = log_sum_exp(logits)
     if location == -np.inf:
@@ -69,7 +70,8 @@ def distinct_outside(rng: np.random.Generator, n: int, taken: Ints, counts: Ints
     missing = counts
     while missing.any():
         owner = np.repeat(np.arange(len(counts)), missing)
-        keys = np.unique(np.concatenate([keys, owner * left + rng.integers(left, size=len(owner))]))
+        keys = np.sort(np.concatenate([keys, owner * left + rng.integers(left, size=len(owner))]))
+        keys = keys[np.diff(keys, prepend=-1) != 0]
         missing = counts - np.bincount(keys // left, minlength=len(counts))
     return _skip(keys % left, taken), keys // left
 
@@ -88,7 +90,11 @@ class Candidates(NamedTuple):
 
     def plus(self, more: "Candidates") -> "Candidates":
         """Both sets of rows."""
-        return Candidates(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+        return Candidates(
+            np.concatenate([self.ids, more.ids]),
+            np.concatenate([self.logits, more.logits]),
+            np.concatenate([self.values, more.values]),
+        )
 
     def largest(self, size: int) -> "Candidates":
         """The rows of largest perturbed logit, in decreasing order."""
@@ -115,8 +121,9 @@ def order_draws(candidates: list[Candidates], size: int, rows: Ints, label: Labe
 def lazy_tail(query: Query, b: int, head: Head, cutoffs: Floats, rng: np.random.Generator) -> Draws:
     """For each cutoff one round of Gumbel-max over the tail rows whose Gumbel exceeds it, shape (len(cutoffs),).
 
-    Where no Gumbel does, the value is minus infinity. Rounds that are expected to look at more than n / 2 rows are run over
-    the whole tail instead (their Gumbels are then not conditioned, which is as right: the tail is independent of the head).
+    Where no Gumbel does, the value is minus infinity. Rounds that are expected to look at more than n / 2 rows are run
+    over the whole tail instead (their Gumbels are then not conditioned, which is as right: the tail is independent of
+    the head).
     """
     n, taken = query.features.n, head.taken(query.excluded[b])
     ids = np.zeros(len(cutoffs), dtype=np.int64)

@@ -1,7 +1,7 @@
 """`FixedCutoff`: Algorithm 2. A constant Gumbel cutoff that l of n Gumbels exceed on average.
 
-Exact with probability at least 1 - exp(-(k l / n) e^-gap), see `budgets.sampling_budget`; its true miss probability for a given
-theta has a closed form, see `audit`.
+Exact with probability at least 1 - exp(-(k l / n) e^-gap), see `budgets.sampling_budget`; its true miss probability
+for a given theta has a closed form, see `audit`.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,10 @@ __all__ = ["FixedCutoff"]
 class FixedCutoff:
     """Algorithm 2.
 
-    Give the head size `k` and the mean number of tail rows `l` (each defaults to the other, or to 3 sqrt(n)), or the failure
-    probability `delta`, which sets k = l = sqrt(n ln(1/delta)) e^(gap/2). `gap` bounds how far, in logits, a tail row may exceed the
-    smallest row of the head. Labelled calibrated when `delta` is given and the index was exact: then the theorem applies.
+    Give the head size `k` and the mean number of tail rows `l` (each defaults to the other, or to 3 sqrt(n)), or the
+    failure probability `delta`, which sets k = l = sqrt(n ln(1/delta)) e^(gap/2). `gap` bounds how far, in logits, a
+    tail row may exceed the smallest row of the head. Labelled calibrated when `delta` is given and the index was
+    exact: then the theorem applies.
     """
 
     k: int | None = None

@@ -1,7 +1,8 @@
 """`Frozen`: Mussmann & Ermon (2016). t Gumbel coordinates appended to every row, once, and searched with an index.
 
-A query [theta / temperature, e_j] turns the top row into a sample. The noise is shared by all queries: there are at most t
-different samples of one theta, answers are correlated, and the estimate of Z carries one frozen error. Kept for comparison.
+A query [theta / temperature, e_j] turns the top row into a sample. The noise is shared by all queries: there are at
+most t different samples of one theta, answers are correlated, and the estimate of Z carries one frozen error. Kept for
+comparison.
 """
 
 from collections.abc import Callable
@@ -25,8 +26,8 @@ __all__ = ["Frozen"]
 class Frozen:
     """The frozen-noise method with `t` noise coordinates drawn from `seed`.
 
-    `build` makes the index over the lengthened rows (exact by default; `PartitionIndex.build` for one); it is built on first use
-    and kept as long as the rows live. Always heuristic.
+    `build` makes the index over the lengthened rows (exact by default; `PartitionIndex.build` for one); it is built on
+    first use and kept as long as the rows live. Always heuristic.
     """
 
     t: int
@@ -49,7 +50,8 @@ class Frozen:
     def log_partition(self, query: Query, rng: np.random.Generator) -> Estimate:  # noqa: ARG002  # the noise is frozen
         """log of (t - 1) / sum_j exp(-M_j), with M_j the maximum under noise j: exp(-M_j) is exponential of mean 1/Z.
 
-        Unbiased for Z over the choice of the frozen noise; with t = 1, 1 stands for t - 1. Relative error 1/sqrt(t - 2).
+        Unbiased for Z over the choice of the frozen noise; with t = 1, 1 stands for t - 1. Relative error 1/sqrt(t -
+        2).
         """
         _, values, rows = self._winners(query)
         low = values.min(axis=1)
@@ -58,9 +60,7 @@ class Frozen:
         stderr = np.full(query.size, 1 / np.sqrt(self.t - 2) if self.t > 2 else np.inf)
         return Estimate(value, stderr, rows, "heuristic")
 
-    def _winners(
-        self, query: Query
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    def _winners(self, query: Query) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Ids and perturbed logits of the winner under each noise coordinate, (B, t), and the rows scored."""
         index = self._index(query.features)
         ids = np.empty((query.size, self.t), dtype=np.int64)

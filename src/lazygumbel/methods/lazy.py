@@ -1,7 +1,8 @@
 """`LazyGumbel`: Algorithm 1. Gumbels for the head set a cutoff that adapts; only tail Gumbels above it are drawn.
 
-With M the largest perturbed logit of the head and S_min its smallest logit, a tail row can win only if its Gumbel exceeds
-B = M - S_min - gap: exact whenever no tail logit exceeds S_min by more than `gap`. E[m] <= n e^gap / k tail rows are looked at.
+With M the largest perturbed logit of the head and S_min its smallest logit, a tail row can win only if its Gumbel
+exceeds B = M - S_min - gap: exact whenever no tail logit exceeds S_min by more than `gap`. E[m] <= n e^gap / k tail
+rows are looked at.
 """
 
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ __all__ = ["LazyGumbel"]
 class LazyGumbel:
     """Algorithm 1, with its extension to an approximate top k.
 
-    `k`: size of the head, sqrt(n) by default. `gap`: how far, in logits, a tail row may exceed the smallest row of the head; 0
-    is right for an exact index. Labelled exact when the index was exact, heuristic otherwise.
+    `k`: size of the head, sqrt(n) by default. `gap`: how far, in logits, a tail row may exceed the smallest row of the
+    head; 0 is right for an exact index. Labelled exact when the index was exact, heuristic otherwise.
     """
 
     k: int | None = None

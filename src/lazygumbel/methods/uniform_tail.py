@@ -1,7 +1,7 @@
 """`UniformTail`: Algorithms 3 and 4. The head in full, and l uniform draws, with replacement, from the rest.
 
-Z_hat = sum over S + (n - k) / l times the sum over the draws is unbiased, and so is its variance estimate. What no estimate can
-see is a heavy tail row that was not drawn: when the index misses one, intervals are too narrow.
+Z_hat = sum over S + (n - k) / l times the sum over the draws is unbiased, and so is its variance estimate. What no
+estimate can see is a heavy tail row that was not drawn: when the index misses one, intervals are too narrow.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ __all__ = ["UniformTail"]
 class UniformTail:
     """Algorithms 3 and 4.
 
-    Give `k` (head) and `l` (tail draws, at least 2), which default to each other or to 5 sqrt(n); or `rel_err` and `delta`, which set
-    both by theorem. `gap` as in `FixedCutoff`. Labelled calibrated when the theorem set the budget and the index was exact.
+    Give `k` (head) and `l` (tail draws, at least 2), which default to each other or to 5 sqrt(n); or `rel_err` and
+    `delta`, which set both by theorem. `gap` as in `FixedCutoff`. Labelled calibrated when the theorem set the budget
+    and the index was exact.
     """
 
     k: int | None = None

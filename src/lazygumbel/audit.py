@@ -1,0 +1,163 @@
+"""How accurate is a method for a given theta? Closed forms that need all logits: an audit, not a query.
+
+The winner of Gumbel-max is row i with probability p_i, and its perturbed value V is Gumbel(log Z), independent of i. A
+lazy sampler is right unless the winner was not looked at; that *miss probability* bounds the total variation distance
+to the softmax.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.gumbel import tail_probability
+from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
+from lazygumbel.methods.draw import log_sum_exp
+from lazygumbel.methods.head import Head, find_heads
+
+__all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def miss_fixed(logits: Floats, looked_at: npt.NDArray[np.bool_], cutoff: npt.ArrayLike) -> float:
+    """Miss probability of a fixed Gumbel cutoff B, a scalar or one a row: rows not in `looked_at` are seen if G_i > B.
+
+    Row i wins with p_i; it was not seen if V - y_i <= B, of probability exp(-exp(log Z - y_i - B)).
+    """
+    log_z = log_sum_exp(logits)
+    with np.errstate(over="ignore", under="ignore"):
+        unseen = np.exp(-np.exp(log_z - logits - np.asarray(cutoff, dtype=np.float64)))
+        return float((np.exp(logits - log_z) * unseen)[~looked_at].sum())
+
+
+def miss_adaptive(logits: Floats, head: npt.NDArray[np.bool_], floor: float, gap: float = 0.0) -> float:
+    """Miss probability of Algorithm 1: its cutoff is B = M - floor - gap, M the largest perturbed logit of the head.
+
+    Only a tail row with excess e = y_i - floor - gap > 0 can be missed: when it wins with value V and yet V - y_i <=
+    B, that is M >= V - e. Given V, M is Gumbel(log Z_S) conditioned below V, so that this has probability 1 - exp(-Z_S
+    e^-V (e^e - 1)); averaged over V, with e^-V = Exponential / Z, it is 1 - 1 / (1 + h (e^e - 1)), h = Z_S / Z.
+    """
+    log_z = log_sum_exp(logits)
+    share = np.exp(log_sum_exp(logits[head]) - log_z)
+    tail = logits[~head]
+    excess = np.maximum(tail - floor - gap, 0.0)
+    with np.errstate(over="ignore", under="ignore"):
+        grown = share * np.expm1(excess)
+        unseen = np.where(np.isinf(grown), 1.0, grown / (1.0 + np.where(np.isinf(grown), 0.0, grown)))
+        return float((np.exp(tail - log_z) * unseen).sum())
+
+
+def paper_bound(logits: Floats, head: npt.NDArray[np.bool_], cutoff: float) -> float:
+    """The paper's own bound on the failure of Algorithm 2 (section 4.2.1), optimised over its threshold x.
+
+    Right if some head row exceeds x and no unseen row does. The first has probability 1 - exp(-Z_S e^-x); tail row i
+    breaks the second if x - y_i < G_i <= B, of probability F(B) - F(x - y_i), independently. One minus the product is
+    the bound; never below `miss_fixed`.
+    """
+    head_mass, tail = log_sum_exp(logits[head]), logits[~head]
+    seen = float(tail_probability(cutoff))
+
+    def bound(x: float) -> float:
+        broken = np.maximum(tail_probability(x - tail) - seen, 0.0)
+        with np.errstate(divide="ignore"):
+            log_right = np.log(tail_probability(x - head_mass)) + np.log1p(-broken).sum()
+        return float(-np.expm1(log_right))
+
+    best, step = head_mass, 1.0
+    for _ in range(6):  # the bound is smooth in x but not always convex: a grid, refined about its best point
+        grid: list[float] = (best + step * np.arange(-8, 9)).tolist()
+        best = min(grid, key=bound)
+        step /= 8
+    return bound(best)
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Accuracy of one method, theta by theta; each array has shape (B,)."""
+
+    method: str
+    temperature: float
+    k: int
+    miss: Floats
+    """Probability that the true winner is not looked at: bounds the total variation distance."""
+    bound: Floats
+    """The paper's bound on the same; NaN where it does not apply."""
+    gap: Floats
+    """Largest logit outside the head minus the smallest inside: the c of Definition 3.1."""
+    recall: Floats
+    """Share of the true top k that the index found."""
+    head_mass: Floats
+    """Probability of the head."""
+
+    def summary(self) -> dict[str, float | None]:
+        """Mean of every column and maximum of the error columns; None where a column does not apply."""
+        means = {
+            "miss": self.miss,
+            "bound": self.bound,
+            "gap": self.gap,
+            "recall": self.recall,
+            "head_mass": self.head_mass,
+        }
+        shown = {name: float(values.mean()) for name, values in means.items()}
+        shown |= {f"max_{name}": float(means[name].max()) for name in ("miss", "bound", "gap")}
+        return {name: None if np.isnan(value) else value for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        lines = [f"{self.method} at temperature {self.temperature:g}, head k = {self.k}, {len(self.miss)} thetas"]
+        lines.append(f"{'':24}{'mean':>12}{'95%':>12}{'max':>12}")
+        for name, values in (
+            ("miss probability", self.miss),
+            ("the paper's bound", self.bound),
+            ("gap c (logits)", self.gap),
+            ("recall of the top k", self.recall),
+            ("mass of the head", self.head_mass),
+        ):
+            if not np.isnan(values).all():
+                shown = (values.mean(), np.quantile(values, 0.95), values.max())
+                lines.append(f"{name:24}" + "".join(f"{v:12.3g}" for v in shown))
+        return "\n".join(lines)
+
+
+def audit(query: Query, method: Sampler) -> Audit:
+    """Audit a sampler that has a closed form: `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
+    n = query.features.n
+    if isinstance(method, Exhaustive):
+        k = n
+    elif isinstance(method, FixedCutoff):
+        k = min(method.budget(n)[0], n)
+    elif isinstance(method, LazyGumbel):
+        k = min(method.k or int(np.ceil(np.sqrt(n))), n)
+    elif isinstance(method, TopKOnly):
+        k = min(method.k, n)
+    else:
+        raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
+    heads = find_heads(query, k)
+    rows = [_audit_one(query.at(b), method, head, k) for b, head in enumerate(heads)]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    return Audit(repr(method), query.temperature, k, *columns)
+
+
+def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float, float, float, float, float]:
+    logits = np.empty(query.features.n)
+    for block in query.dense():
+        logits[block.ids] = block.logits[0]
+    chosen = np.zeros(len(logits), dtype=np.bool_)
+    chosen[head.ids] = True
+    outside = logits[~chosen].max(initial=-np.inf)
+    gap = float(outside - logits[chosen].min(initial=np.inf))
+    k = min(k, query.left(0))
+    true_top = np.argpartition(-logits, k - 1)[:k]
+    recall = float(chosen[true_top].mean())
+    mass = float(np.exp(log_sum_exp(logits[chosen]) - log_sum_exp(logits)))
+    bound = np.nan
+    if isinstance(method, FixedCutoff):
+        cutoff = method.cutoff(len(logits))
+        miss, bound = miss_fixed(logits, chosen, cutoff), paper_bound(logits, chosen, cutoff)
+    elif isinstance(method, LazyGumbel):
+        miss = miss_adaptive(logits, chosen, head.floor, method.gap)
+    elif isinstance(method, TopKOnly):
+        miss = 1.0 - mass
+    else:
+        miss = 0.0
+    return miss, bound, gap, recall, mass

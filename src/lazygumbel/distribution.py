@@ -1,0 +1,292 @@
+"""`Distribution`: the model at one theta, or at a batch. Shapes, randomness and exclusions are settled here, once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.checks import check_count, check_ids
+from lazygumbel.indexes import ExactIndex, Index
+from lazygumbel.methods import (
+    Estimator,
+    Exhaustive,
+    FixedCutoff,
+    LazyGumbel,
+    Normaliser,
+    OrderedSampler,
+    Query,
+    Sampler,
+    UniformTail,
+)
+from lazygumbel.methods.base import Function
+from lazygumbel.methods.head import find_heads
+from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
+
+__all__ = ["Distribution", "Exclude", "Rng"]
+
+Rng = np.random.Generator | np.random.SeedSequence | int | None
+Exclude = npt.ArrayLike | Sequence[npt.ArrayLike] | None
+"""Ids or a boolean mask for all thetas, or one of these for each theta."""
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Distribution:
+    """Pr(i) proportional to exp(theta . phi_i / temperature). Results have shape sample shape + batch shape."""
+
+    def __init__(self, index: Index, theta: npt.ArrayLike, temperature: float) -> None:
+        self.batch_shape: tuple[int, ...] = np.shape(theta)[:-1]
+        self._query_all = Query.of(index, theta, temperature)
+        self._index = index
+
+    @property
+    def temperature(self) -> float:
+        """What divides the inner products."""
+        return self._query_all.temperature
+
+    def __repr__(self) -> str:
+        n, d = self._index.features.n, self._index.features.d
+        return f"Distribution(n={n:,}, d={d}, batch_shape={self.batch_shape}, temperature={self.temperature:g})"
+
+    def sample(
+        self,
+        size: int | tuple[int, ...] = 1,
+        *,
+        method: Sampler | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Draws:
+        """Independent samples: `ids` of shape (size,) + batch shape."""
+        shape = size if isinstance(size, tuple) else (size,)
+        count = int(np.prod([check_count(s, "size", least=0) for s in shape], dtype=np.int64))
+        chosen = _method(method, Sampler, self._default_sampler(), "method")
+        drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
+        return Draws(
+            drawn.ids.reshape(shape + self.batch_shape),
+            drawn.values.reshape(shape + self.batch_shape),
+            drawn.rows.reshape(self.batch_shape),
+            drawn.label,
+        )
+
+    def sample_without_replacement(
+        self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
+    ) -> OrderedDraws:
+        """`size` distinct rows in the order of drawing: `ids` of shape batch shape + (size,)."""
+        check_count(size, "size")
+        query = self._query(exclude)
+        left = min((query.left(b) for b in range(query.size)), default=size)
+        if size > left:
+            raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
+        default = Exhaustive() if isinstance(self._index, ExactIndex) else LazyGumbel()
+        chosen = _method(method, OrderedSampler, default, "method")
+        drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
+        return OrderedDraws(
+            drawn.ids.reshape((*self.batch_shape, size)),
+            drawn.logits.reshape((*self.batch_shape, size)),
+            drawn.values.reshape((*self.batch_shape, size)),
+            drawn.threshold.reshape(self.batch_shape),
+            drawn.rows.reshape(self.batch_shape),
+            drawn.label,
+        )
+
+    def log_partition(
+        self,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | Normaliser | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
+        query = self._query(exclude)
+        if isinstance(method, Normaliser):
+            estimate = method.log_partition(query, np.random.default_rng(rng))
+            return self._shape(estimate)
+        return self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
+
+    def expectation(
+        self,
+        f: Callable[[Ints], npt.ArrayLike] | None = None,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
+
+        `f` takes ids of shape (m,) and returns (m,) or (m, p).
+        """
+        chosen = self._estimator(method, rel_err)
+        seen = chosen.moments(self._query(exclude), self._function(f), np.random.default_rng(rng))
+        return self._shape(Estimate.of_expectation(seen.moments, seen.rows, seen.label))
+
+    def log_prob(
+        self,
+        ids: npt.ArrayLike,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """log Pr(ids), for ids of shape sample shape + batch shape; excluded rows have minus infinity."""
+        asked = check_ids(ids, "ids", self._index.features.n)
+        batch = len(self.batch_shape)
+        if batch and asked.shape[-batch:] != self.batch_shape:
+            raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
+        query = self._query(exclude)
+        log_z = self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
+        flat = asked.reshape(-1, query.size)
+        logits = np.empty(flat.shape)
+        for b in range(query.size):
+            logits[:, b] = query.logits(b, flat[:, b])
+            logits[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
+        return Estimate(
+            logits.reshape(asked.shape) - log_z.value,
+            np.broadcast_to(log_z.stderr, asked.shape),
+            log_z.rows + len(flat),
+            log_z.label,
+        )
+
+    def entropy(
+        self,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """-E[log Pr(i)] in nats, shape batch shape."""
+        chosen = self._estimator(method, rel_err)
+        seen = chosen.moments(self._query(exclude), _logit, np.random.default_rng(rng))
+        value, stderr = _entropy(seen.moments)
+        return self._shape(Estimate(value, stderr, seen.rows, seen.label))
+
+    def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
+        """The k most probable rows (as far as the index finds them), with raw inner products."""
+        check_count(k, "k")
+        if exclude is None:
+            return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, -1), k)
+        query = self._query(exclude)
+        width = min(k, min((query.left(b) for b in range(query.size)), default=k))
+        heads = [find_heads(query.at(b), 2 * width)[0] for b in range(query.size)]
+        ids = np.array([h.ids[:width] for h in heads], dtype=np.int64)
+        owner = np.repeat(np.arange(query.size), width)
+        scores = query.features.score(ids.reshape(-1), query.thetas, owner)
+        return TopK(
+            ids.reshape(*self.batch_shape, width),
+            scores.reshape(*self.batch_shape, width),
+            np.array([h.rows for h in heads], dtype=np.int64).reshape(self.batch_shape),
+            all(h.exact for h in heads),
+            k,
+        )
+
+    def mode(self, *, exclude: Exclude = None) -> Ints:
+        """The most probable row (as far as the index finds it), shape batch shape."""
+        return self.top_k(1, exclude=exclude).ids[..., 0]
+
+    def _default_sampler(self) -> Sampler:
+        return Exhaustive() if isinstance(self._index, ExactIndex) else FixedCutoff()
+
+    def _estimator(self, method: object, rel_err: float | None) -> Estimator:
+        if method is not None and rel_err is not None:
+            raise ValueError("rel_err sets the default method's budget; give it to the method instead")
+        if isinstance(self._index, ExactIndex):
+            default: Estimator = Exhaustive()
+        elif rel_err is None:
+            default = UniformTail()
+        else:
+            default = UniformTail(rel_err=rel_err, delta=0.05)
+        return _method(method, Estimator, default, "method")
+
+    def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
+        seen = method.moments(query, None, rng)
+        return self._shape(Estimate.of_log_partition(seen.moments, seen.rows, seen.label))
+
+    def _function(self, f: Callable[[Ints], npt.ArrayLike] | None) -> Function:
+        features = self._index.features
+        if f is None:
+            return lambda ids, _: features.gather(ids).astype(np.float64)
+
+        def values(ids: Ints, _: Floats) -> Floats:
+            found = np.asarray(f(ids), dtype=np.float64)
+            if found.ndim not in (1, 2) or len(found) != len(ids):
+                raise ValueError(
+                    f"f must return shape ({len(ids)},) or ({len(ids)}, p) for {len(ids)} ids, not {found.shape}"
+                )
+            return found
+
+        return values
+
+    def _shape(self, estimate: Estimate) -> Estimate:
+        """Drop the batch axis of size one that a bare theta was given."""
+        if self.batch_shape:
+            return estimate
+        moments = estimate.moments
+        if moments is not None:
+            fields = (moments.shift, moments.total, moments.var_total)
+            optional = (moments.weighted, moments.var_weighted, moments.covariance)
+            moments = Moments(*(m[0, ...] for m in fields), *(None if m is None else m[0, ...] for m in optional))
+        return Estimate(estimate.value[0, ...], estimate.stderr[0, ...], estimate.rows[0, ...], estimate.label, moments)
+
+    def _query(self, exclude: Exclude) -> Query:
+        size, n = self._query_all.size, self._index.features.n
+        if exclude is None:
+            return self._query_all
+        if self._is_per_theta(exclude):
+            each = cast("Sequence[npt.ArrayLike]", exclude)
+            if len(each) != size:
+                raise ValueError(f"exclude has {len(each)} entries, but there are {size} thetas")
+            excluded = tuple(_excluded_ids(e, n) for e in each)
+        else:
+            excluded = (_excluded_ids(cast("npt.ArrayLike", exclude), n),) * size
+        if any(len(e) == n for e in excluded):
+            raise ValueError("exclude leaves no row to draw from")
+        return replace(self._query_all, excluded=excluded)
+
+    def _is_per_theta(self, exclude: Exclude) -> bool:
+        """One set for each theta: a list of arrays, or a (B, n) mask."""
+        if not self.batch_shape:
+            return False
+        if isinstance(exclude, np.ndarray):
+            return cast("npt.NDArray[Any]", exclude).ndim == 2
+        return isinstance(exclude, list | tuple) and any(np.ndim(e) > 0 for e in cast("list[Any]", exclude))
+
+
+def _method(given: object, capability: type[T], default: T, name: str) -> T:
+    if given is None:
+        return default
+    if isinstance(given, type) or not isinstance(given, capability):
+        raise ValueError(f"{name}: {given!r} cannot do this (it is no {capability.__name__})")
+    return given
+
+
+def _excluded_ids(values: npt.ArrayLike, n: int) -> Ints:
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"exclude must be 1-D ids or a mask of shape ({n},), not of shape {array.shape}")
+    if array.dtype == np.bool_:
+        if len(array) != n:
+            raise ValueError(f"exclude is a mask of length {len(array)}, but there are {n} rows")
+        return np.flatnonzero(array)
+    return np.unique(check_ids(array, "exclude", n))
+
+
+def _logit(_: Ints, logits: Floats) -> Floats:
+    # An excluded row has weight zero; zero stands for its logit, so that 0 * -inf does not arise.
+    return np.where(np.isneginf(logits), 0.0, logits)
+
+
+def _entropy(moments: Moments) -> tuple[Floats, Floats]:
+    """log Z - E[logit]; its standard error by the delta method."""
+    if moments.weighted is None or moments.var_weighted is None or moments.covariance is None:
+        raise ValueError("moments hold no weighted sum, so no entropy can be formed")
+    mean = moments.weighted / moments.total
+    value = moments.shift + np.log(moments.total) - mean
+    variance = (1 + mean) ** 2 * moments.var_total - 2 * (1 + mean) * moments.covariance + moments.var_weighted
+    return value, np.sqrt(np.maximum(variance, 0.0)) / moments.total

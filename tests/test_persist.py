@@ -1,0 +1,430 @@
+"""Models on disk: what is read back, what is refused, and what an interruption at any moment leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lazygumbel import persist
+from lazygumbel.persist import Reader, read_config, writing
+
+
+def save(path: Path, value: int, size: int = 100) -> None:
+    """A model whose arrays hold one constant."""
+    with writing(path) as writer:
+        writer.config.update(n=value, d=1, index={"kind": "exact"})
+        writer.array("first", np.full(size, value, dtype=np.float64))
+        writer.file("notes.bin").write_bytes(bytes([value]) * 10)
+        writer.array("second", np.full(size, value, dtype=np.int64))
+
+
+def saved(path: Path) -> int | None:
+    """The constant of the model at `path`, checked to be complete and whole; None when there is none."""
+    if not (path / "config.json").exists():
+        return None
+    reader = Reader(path)
+    value = reader.config["n"]
+    for name in ("first", "second"):
+        assert (reader.array(name) == value).all(), f"{name} does not belong to model {value}"
+    if "notes.bin" in reader.config["files"]:
+        assert reader.file("notes.bin").read_bytes() == bytes([value]) * 10
+    return value
+
+
+def entries(path: Path) -> set[str]:
+    return {p.name for p in path.iterdir()} if path.exists() else set()
+
+
+def data(path: Path) -> Path:
+    return path / read_config(path)["data"]
+
+
+def is_tidy(path: Path) -> bool:
+    return entries(path) == {"config.json", data(path).name}
+
+
+# Round trip
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    arrays: dict[str, np.ndarray] = {
+        "floats": np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32),
+        "turned": np.arange(6).reshape(2, 3).T,
+        "strided": np.arange(20, dtype=np.uint8)[::3],
+        "flags": np.array([[True], [False]]),
+        "one": np.array(3.5),
+    }
+    path = tmp_path / "deep" / "er" / "model"
+    with writing(path) as writer:
+        writer.config.update(n=7, d=3, index={"kind": "test", "cells": 12}, note="Grüße")
+        for name, array in arrays.items():
+            writer.array(name, array)
+        writer.file("tree.bin").write_bytes(b"\x00\x01")
+        writer.file("empty.txt").touch()
+    reader = Reader(path)
+    for name, array in arrays.items():
+        found = reader.array(name)
+        assert isinstance(found, np.memmap) and not found.flags.writeable
+        assert found.dtype == array.dtype and reader.has(name)
+        np.testing.assert_array_equal(found, array)
+    assert reader.file("tree.bin").read_bytes() == b"\x00\x01"
+    assert reader.file("empty.txt").read_bytes() == b""
+    assert not reader.has("absent") and not reader.has("tree.bin")
+    assert reader.config["index"] == {"kind": "test", "cells": 12} and reader.config["note"] == "Grüße"
+    assert (reader.config["format"], reader.config["version"]) == ("lazygumbel-model", 1)
+    assert is_tidy(path)
+    for missing in (lambda: reader.array("absent"), lambda: reader.file("absent.npy")):
+        with pytest.raises(ValueError, match=r"the model has no file absent\.npy; its config\.json does not fit"):
+            missing()
+
+
+def test_settings_are_read_without_the_arrays(tmp_path: Path):
+    save(tmp_path / "model", 1)
+    for file in data(tmp_path / "model").iterdir():
+        file.unlink()
+    assert read_config(tmp_path / "model")["n"] == 1
+
+
+def test_a_mapped_model_can_be_saved_over_itself(tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 5)
+    first = Reader(path).array("first")
+    with writing(path) as writer:
+        writer.config.update(n=5, d=1, index={})
+        writer.array("first", first)
+        writer.array("second", first)
+    assert saved(path) == 5
+    assert (first == 5).all()  # a reader of the old model is not disturbed
+
+
+# Refusals on reading
+
+
+def config_with(**changes: Any) -> Callable[[Path], Any]:
+    def change(path: Path) -> None:
+        config = read_config(path) | changes
+        config = {key: value for key, value in config.items() if value is not None}
+        (path / "config.json").write_text(json.dumps(config))
+
+    return change
+
+
+def flipped(name: str, at: int) -> Callable[[Path], Any]:
+    def flip(path: Path) -> None:
+        file = data(path) / name
+        content = bytearray(file.read_bytes())
+        content[at] ^= 1
+        file.write_bytes(content)
+
+    return flip
+
+
+def cut(name: str) -> Callable[[Path], Any]:
+    return lambda path: os.truncate(data(path) / name, (data(path) / name).stat().st_size - 1)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no folder": (lambda path: path.rename(path.parent / "elsewhere"), "there is no such folder"),
+    "no config": (lambda path: (path / "config.json").unlink(), r"no model here \(config.json is missing\)"),
+    "invalid JSON": (lambda path: os.truncate(path / "config.json", 50), "config.json is not valid JSON"),
+    "empty config": (lambda path: os.truncate(path / "config.json", 0), "config.json is not valid JSON"),
+    "not text": (lambda path: (path / "config.json").write_bytes(b"\xff\xfe{"), "config.json is not valid JSON"),
+    "a list": (lambda path: (path / "config.json").write_text("[1]"), "was not written by lazygumbel"),
+    "foreign": (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), r"lazygumbel \(format"),
+    "other format": (config_with(format="faiss"), r"was not written by lazygumbel \(format 'faiss'\)"),
+    "newer": (config_with(version=2), r"format version 2, newer than the 1 .*: pip install --upgrade lazygumbel"),
+    "no version": (config_with(version=None), "saved in format version None"),
+    "no files": (config_with(files=None, d=None), "config.json lacks files, d; it was cut short or edited"),
+    "no data folder": (config_with(data="data-0"), "first.npy is missing; copy the model again or build it anew"),
+    "file missing": (lambda path: (data(path) / "notes.bin").unlink(), "notes.bin is missing; copy the model"),
+    "array cut": (cut("second.npy"), r"second.npy has 927 bytes instead of 928: truncated .* copy the model"),
+    "notes cut": (cut("notes.bin"), r"notes.bin has 9 bytes instead of 10: truncated"),
+    "first byte": (flipped("first.npy", 0), r"first.npy is damaged \(its digest differs\); copy the model"),
+    "last byte": (flipped("first.npy", -1), r"first.npy is damaged \(its digest differs\)"),
+    "notes byte": (flipped("notes.bin", 4), r"notes.bin is damaged \(its digest differs\)"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_refused_by_name(kind: str, tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 1)
+    assert saved(path) == 1
+    damage, message = DAMAGE[kind]
+    damage(path)
+    with pytest.raises(ValueError, match=f"^{path}: .*{message}"):
+        Reader(path)
+
+
+def test_large_files_are_checked_by_size_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(persist, "_SMALL", 100)
+    path = tmp_path / "model"
+    save(path, 1)
+    files = read_config(path)["files"]
+    assert {name for name, facts in files.items() if "sha256" in facts} == {"notes.bin"}
+    flipped("first.npy", -1)(path)
+    Reader(path)
+    cut("first.npy")(path)
+    with pytest.raises(ValueError, match=r"first\.npy has 927 bytes instead of 928"):
+        Reader(path)
+
+
+# Refusals on writing
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "data-raw", "data-20240131", "data-", ".git"])
+@pytest.mark.parametrize("over", [False, True])
+def test_a_folder_that_holds_something_else_is_left_alone(name: str, over: bool, tmp_path: Path):
+    path = tmp_path / "model"
+    if over:
+        save(path, 1)
+    (path / name).mkdir(parents=True)
+    before = entries(path)
+    with pytest.raises(ValueError, match=f"^path: .* holds '{name}', which is not part of a model; choose an empty"):
+        save(path, 2)
+    assert entries(path) == before and saved(path) == (1 if over else None)
+
+
+def test_another_programs_config_and_a_file_are_left_alone(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match=r"holds a config\.json of another program; choose an empty folder"):
+        save(tmp_path, 1)
+    assert entries(tmp_path) == {"config.json"}
+    with pytest.raises(ValueError, match=r"config\.json is a file; a model is saved as a folder"):
+        save(tmp_path / "config.json", 1)
+    assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
+
+
+# Interruptions
+
+
+def failing_save(path: Path, error: BaseException) -> None:
+    with writing(path) as writer:
+        writer.config.update(n=2, d=1, index={})
+        writer.array("first", np.zeros(10))
+        raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
+def test_a_failing_block_leaves_the_old_model_or_nothing(error: BaseException, tmp_path: Path):
+    path = tmp_path / "model"
+    with pytest.raises(type(error)):
+        failing_save(path, error)
+    assert not path.exists()
+    path.mkdir()
+    with pytest.raises(type(error)):
+        failing_save(path, error)
+    assert entries(path) == set()
+    save(path, 1)
+    before = entries(path)
+    with pytest.raises(type(error)):
+        failing_save(path, error)
+    assert entries(path) == before and saved(path) == 1
+
+
+def test_what_cannot_be_written_leaves_the_old_model(tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 1)
+    with pytest.raises(ValueError, match="Object arrays"), writing(path) as writer:
+        writer.array("first", np.array([None]))
+    with pytest.raises(TypeError, match="not JSON serializable"), writing(path) as writer:
+        writer.config["n"] = np.int64(3)
+    assert saved(path) == 1 and is_tidy(path)
+
+
+def test_saving_again_replaces_the_model_and_sweeps(tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 1)
+    old = data(path).name
+    leftover = path / "data-0123456789abcdef"
+    leftover.mkdir()
+    (leftover / "first.npy").write_bytes(b"half")
+    assert saved(path) == 1  # leftovers do not disturb a reader
+    save(path, 2)
+    assert saved(path) == 2 and is_tidy(path)
+    assert old not in entries(path)
+
+
+CALLS = [(os, "replace"), (os, "fsync"), (np, "save")]
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["OSError", "KeyboardInterrupt"])
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("over", [False, True], ids=["new", "over"])
+@pytest.mark.parametrize(("module", "name"), CALLS, ids=[name for _, name in CALLS])
+def test_a_fault_at_any_call_leaves_a_whole_model_or_none(
+    module: ModuleType, name: str, over: bool, late: bool, error: BaseException, tmp_path: Path
+):
+    for number in count(1):
+        path = tmp_path / str(number)
+        if over:
+            save(path, 1)
+        calls: list[str] = []
+
+        def recorded(name: str, call: Callable[..., Any], number: int, calls: list[str]) -> Callable[..., Any]:
+            def run(*args: Any, **kwargs: Any) -> Any:
+                fails = number and calls.count(name) == number - 1
+                if fails and not late:
+                    calls.append("fault")
+                    raise error
+                result = call(*args, **kwargs)
+                calls.append(name)
+                if fails:
+                    calls.append("fault")
+                    raise error
+                return result
+
+            return run
+
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, function in CALLS:
+                faulty = number if (owner, function) == (module, name) else 0
+                patch.setattr(owner, function, recorded(function, getattr(owner, function), faulty, calls))
+            try:
+                save(path, 2)
+            except type(error):
+                assert "fault" in calls
+        if "fault" not in calls:
+            assert saved(path) == 2
+            break
+        if "replace" in calls:  # the commit point was passed
+            assert saved(path) == 2
+        elif over:
+            assert saved(path) == 1 and is_tidy(path)
+        else:
+            assert not path.exists()
+        save(path, 3)
+        assert saved(path) == 3 and is_tidy(path)
+    assert number == {"replace": 2, "fsync": 7, "save": 3}[name]  # every call was made to fail
+
+
+# Killed at any moment
+
+SIZE = 2**18  # two arrays of 2 MB
+
+PREPARE = """
+import hashlib, importlib.util, json, sys
+from pathlib import Path
+import numpy as np
+
+spec = importlib.util.spec_from_file_location("persist", sys.argv[1])  # not the package: it starts quicker
+persist = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(persist)
+path, value, size = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+
+def arrays(value):
+    return {"first": np.full(size, float(value)), "second": np.full(size, value)}
+"""
+
+CAREFUL = """
+def save(value):
+    with persist.writing(path) as writer:
+        writer.config.update(n=value, d=1, index={})
+        for name, array in arrays(value).items():
+            writer.array(name, array)
+"""
+
+CARELESS = """
+def save(value):
+    folder = path / "data-0123456789abcdef"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays(value).items():
+        np.save(folder / name, array)
+    config = {"format": persist.FORMAT, "version": 1, "n": value, "d": 1, "index": {}, "data": folder.name}
+    config["files"] = {file.name: persist._facts(file) for file in folder.iterdir()}
+    (path / "config.json").write_text(json.dumps(config))
+"""
+
+FOREVER = """
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    save(value)
+    value = 3 - value
+"""
+
+
+@contextmanager
+def saver(how: str, path: Path, first: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that, once told to go, saves the models 1 and 2 in turn until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PREPARE + how + FOREVER, persist.__file__, str(path), str(first), str(SIZE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def kill_after(delay: float, how: str, path: Path, first: int) -> None:
+    with saver(how, path, first) as process:
+        assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        time.sleep(delay)
+        assert process.poll() is None, "the saver ended by itself"
+
+
+def delays(kills: int, folder: Path) -> list[float]:
+    """Moments spread over the first three saves, in random order."""
+    started = time.perf_counter()
+    for value in (1, 2, 1, 2):
+        save(folder, value, SIZE)
+    duration = (time.perf_counter() - started) / 4
+    rng = np.random.default_rng(3)
+    return [3 * duration * x for x in rng.permutation((np.arange(kills) + rng.uniform(size=kills)) / kills)]
+
+
+def test_killed_over_an_old_model_it_leaves_one_whole_model(tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 1, SIZE)
+    survivors: set[int | None] = set()
+    torn = 0
+    for i, delay in enumerate(delays(55, tmp_path / "timing")):
+        before = entries(path)
+        kill_after(delay, CAREFUL, path, first=1 + i % 2)
+        survivors.add(saved(path))
+        torn += bool(entries(path) - before - {"config.json", data(path).name})
+    assert survivors == {1, 2}
+    assert torn >= 10, f"only {torn} kills fell into the writing"
+    save(path, 7)
+    assert saved(path) == 7 and is_tidy(path)
+
+
+def test_killed_at_a_new_path_it_leaves_one_whole_model_or_none(tmp_path: Path):
+    survivors: set[int | None] = set()
+    for i, delay in enumerate(delays(15, tmp_path / "timing")):
+        path = tmp_path / str(i)
+        kill_after(delay, CAREFUL, path, first=1)
+        survivors.add(saved(path))
+        save(path, 7)
+        assert saved(path) == 7 and is_tidy(path)
+    assert {None} < survivors <= {None, 1, 2}
+
+
+def test_a_careless_writer_is_caught(tmp_path: Path):
+    """The control: files written in place are found torn."""
+    path = tmp_path / "model"
+    save(path, 1, SIZE)
+    for i, delay in enumerate(delays(12, tmp_path / "timing")):
+        kill_after(delay, CARELESS, path, first=1 + i % 2)
+        try:
+            saved(path)
+        except (ValueError, AssertionError):
+            return
+    pytest.fail("no kill left a torn model, so the tests above prove nothing")

@@ -299,7 +299,7 @@ def test_unit_norm_keeps_directions_ids_and_names():
     rows[2], rows[3] = 1e30, [1e-45, 0, 0, 0]
     rows[4] *= 1e-30
     order = np.array([8, 1, 3, 2, 0, 7, 5, 6, 4])
-    features = Features.of(rows, names="abcdefghi")
+    features = Features.of(rows, names=list("abcdefghi"))
     expected = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     for unit in (features.unit_norm(), features.reordered(order).unit_norm()):
         np.testing.assert_allclose(unit.gather(np.arange(9)), expected, rtol=1e-6)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.gumbel import tail_probability
 from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
@@ -56,13 +55,18 @@ def paper_bound(logits: Floats, head: npt.NDArray[np.bool_], cutoff: float) -> f
     the bound; never below `miss_fixed`.
     """
     head_mass, tail = log_sum_exp(logits[head]), logits[~head]
-    seen = float(tail_probability(cutoff))
+    cutoff = min(cutoff, 700.0)  # e^-700 is as good as zero, and finite
+    with np.errstate(over="ignore"):
+        rate = np.exp(-cutoff)
 
     def bound(x: float) -> float:
-        broken = np.maximum(tail_probability(x - tail) - seen, 0.0)
-        with np.errstate(divide="ignore"):
-            log_right = np.log(tail_probability(x - head_mass)) + np.log1p(-broken).sum()
-        return float(-np.expm1(log_right))
+        over = tail[tail > x - cutoff] - x + cutoff
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            # Without cancellation, so that it stays above a miss of 1e-40: F(B) - F(B - over) = F(B) (1 - e^...).
+            broken = -np.exp(-rate) * np.expm1(-rate * np.expm1(over))
+            empty = np.exp(head_mass - x)  # no head row exceeds x with probability exp(-empty)
+            log_head = np.log1p(-np.exp(-empty)) if empty > 0.7 else np.log(-np.expm1(-empty))
+            return max(0.0, float(-np.expm1(log_head + np.log1p(-broken).sum())))
 
     best, step = head_mass, 1.0
     for _ in range(6):  # the bound is smooth in x but not always convex: a grid, refined about its best point
@@ -84,7 +88,7 @@ class Audit:
     bound: Floats
     """The paper's bound on the same; NaN where it does not apply."""
     gap: Floats
-    """Largest logit outside the head minus the smallest inside: the c of Definition 3.1."""
+    """Largest logit outside the head minus the smallest inside: the c of Definition 3.1; -inf with nothing outside."""
     recall: Floats
     """Share of the true top k that the index found."""
     head_mass: Floats
@@ -113,7 +117,7 @@ class Audit:
             ("recall of the top k", self.recall),
             ("mass of the head", self.head_mass),
         ):
-            if not np.isnan(values).all():
+            if len(values) and np.isfinite(values).all():
                 shown = (values.mean(), np.quantile(values, 0.95), values.max())
                 lines.append(f"{name:24}" + "".join(f"{v:12.3g}" for v in shown))
         return "\n".join(lines)
@@ -147,8 +151,9 @@ def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float
     outside = logits[~chosen].max(initial=-np.inf)
     gap = float(outside - logits[chosen].min(initial=np.inf))
     k = min(k, query.left(0))
-    true_top = np.argpartition(-logits, k - 1)[:k]
-    recall = float(chosen[true_top].mean())
+    kth = np.partition(logits, len(logits) - k)[len(logits) - k]
+    slack = 8 * np.finfo(np.float32).eps * np.abs(logits).max()  # rows that tie, up to rounding, serve equally well
+    recall = min(1.0, float((logits[chosen] >= kth - slack).sum() / k))
     mass = float(np.exp(log_sum_exp(logits[chosen]) - log_sum_exp(logits)))
     bound = np.nan
     if isinstance(method, FixedCutoff):
@@ -157,7 +162,7 @@ def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float
     elif isinstance(method, LazyGumbel):
         miss = miss_adaptive(logits, chosen, head.floor, method.gap)
     elif isinstance(method, TopKOnly):
-        miss = 1.0 - mass
+        miss = max(0.0, 1.0 - mass)
     else:
         miss = 0.0
     return miss, bound, gap, recall, mass

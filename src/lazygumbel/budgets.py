@@ -5,7 +5,7 @@ exact): no tail logit exceeds the smallest head logit by more than c. Each funct
 which is not always what the text states; the docstrings say where they part.
 """
 
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, inf, log, sqrt
 
 from lazygumbel.checks import check_count, check_number
 
@@ -26,7 +26,7 @@ def tail_work(n: int, k: int, *, gap: float = 0.0) -> float:
     + max of k Gumbels = S_min + ln k + G, so the mean is at most (n e^c / k) E[e^-G], and e^-G is a standard
     exponential.
     """
-    return n * exp(gap) / k
+    return n * _exp(gap) / k
 
 
 def sampling_failure(n: int, k: int, l: int, *, gap: float = 0.0) -> float:  # noqa: E741  # the paper's name
@@ -42,7 +42,7 @@ def sampling_failure(n: int, k: int, l: int, *, gap: float = 0.0) -> float:  # n
 def sampling_budget(n: int, delta: float, *, gap: float = 0.0) -> int:
     """k = l for Algorithm 2 to fail with probability at most delta: sqrt(n ln(1/delta)) e^(c/2), at most n."""
     _check(n, delta, gap)
-    return min(n, ceil(sqrt(n * log(1 / delta)) * exp(gap / 2)))
+    return _at_most(n, sqrt(n * -log(delta)) * _exp(gap / 2))
 
 
 def partition_failure(n: int, k: int, l: int, rel_err: float, *, gap: float = 0.0) -> float:  # noqa: E741
@@ -66,7 +66,7 @@ def partition_budget(n: int, rel_err: float, delta: float, *, gap: float = 0.0) 
     """
     _check(n, delta, gap)
     check_number(rel_err, "rel_err", above=0.0, below=2.0)
-    return min(n, ceil(sqrt(n * exp(gap) * (2 + rel_err) ** 2 / (8 * rel_err**2) * log(2 / delta))))
+    return _at_most(n, sqrt(n / 8 * (log(2) - log(delta))) * (2 / rel_err + 1) * _exp(gap / 2))
 
 
 def expectation_budget(n: int, rel_err: float, delta: float, *, gap: float = 0.0) -> int:
@@ -75,16 +75,26 @@ def expectation_budget(n: int, rel_err: float, delta: float, *, gap: float = 0.0
     Theorem 3.5 (whose "with probability delta" means 1 - delta) splits the error in two halves, each allowed rel_err /
     2 and delta / 2. The first is Z within rel_err / 2 of its value: `partition_budget` at those figures, in place of
     the paper's restatement of Theorem 3.4. The second is Hoeffding for draws in [-1, 1], since a tail row has
-    probability at most e^c / k: k^2 l >= (8 n^2 e^(2c) / rel_err^2) ln(4/delta), as stated.
+    probability at most e^c / k: k^2 l >= (8 n^2 e^(2c) / rel_err^2) ln(4/delta), as stated. For vector-valued f this
+    holds for each component on its own.
     """
     _check(n, delta, gap)
     check_number(rel_err, "rel_err", above=0.0, below=2.0)
     first = partition_budget(n, rel_err / 2, delta / 2, gap=gap)
-    second = ceil((8 * n**2 * exp(2 * gap) / rel_err**2 * log(4 / delta)) ** (1 / 3))
-    return min(n, max(first, second))
+    second = (8 * n**2 * (log(4) - log(delta))) ** (1 / 3) * (1 / rel_err) ** (2 / 3) * _exp(2 * gap / 3)
+    return max(first, _at_most(n, second))
 
 
 def _check(n: int, delta: float, gap: float) -> None:
     check_count(n, "n")
     check_number(delta, "delta", above=0.0, below=1.0)
     check_number(gap, "gap", least=0.0)
+
+
+def _exp(gap: float) -> float:
+    """e^gap; infinity where that overflows, so that the budget is n."""
+    return exp(gap) if gap < 700 else inf
+
+
+def _at_most(n: int, needed: float) -> int:
+    return n if needed >= n else ceil(needed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from lazygumbel.methods import (
     Sampler,
     UniformTail,
 )
-from lazygumbel.methods.base import Function
+from lazygumbel.methods.base import Function, Seen
 from lazygumbel.methods.head import find_heads
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
 
@@ -29,6 +30,8 @@ __all__ = ["Distribution", "Exclude", "Rng"]
 Rng = np.random.Generator | np.random.SeedSequence | int | None
 Exclude = npt.ArrayLike | Sequence[npt.ArrayLike] | None
 """Ids or a boolean mask for all thetas, or one of these for each theta."""
+
+_TWO_BUDGETS = "rel_err sets the default method's budget; give it to the method instead"
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float64]
@@ -103,7 +106,9 @@ class Distribution:
     ) -> Estimate:
         """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
         query = self._query(exclude)
-        if isinstance(method, Normaliser):
+        if isinstance(method, Normaliser) and not isinstance(method, type):
+            if rel_err is not None:
+                raise ValueError(_TWO_BUDGETS)
             estimate = method.log_partition(query, np.random.default_rng(rng))
             return self._shape(estimate)
         return self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
@@ -122,7 +127,7 @@ class Distribution:
         `f` takes ids of shape (m,) and returns (m,) or (m, p).
         """
         chosen = self._estimator(method, rel_err)
-        seen = chosen.moments(self._query(exclude), self._function(f), np.random.default_rng(rng))
+        seen = _look(chosen, self._query(exclude), self._function(f), rng)
         return self._shape(Estimate.of_expectation(seen.moments, seen.rows, seen.label))
 
     def log_prob(
@@ -141,15 +146,15 @@ class Distribution:
             raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
         query = self._query(exclude)
         log_z = self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
-        flat = asked.reshape(-1, query.size)
+        flat = asked.reshape(prod(asked.shape[: asked.ndim - batch]), query.size)
         logits = np.empty(flat.shape)
         for b in range(query.size):
             logits[:, b] = query.logits(b, flat[:, b])
             logits[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
         return Estimate(
-            logits.reshape(asked.shape) - log_z.value,
-            np.broadcast_to(log_z.stderr, asked.shape),
-            log_z.rows + len(flat),
+            np.asarray(logits.reshape(asked.shape) - log_z.value),
+            np.broadcast_to(log_z.stderr, asked.shape).copy(),
+            np.asarray(log_z.rows + len(flat)),
             log_z.label,
         )
 
@@ -163,7 +168,7 @@ class Distribution:
     ) -> Estimate:
         """-E[log Pr(i)] in nats, shape batch shape."""
         chosen = self._estimator(method, rel_err)
-        seen = chosen.moments(self._query(exclude), _logit, np.random.default_rng(rng))
+        seen = _look(chosen, self._query(exclude), _logit, rng)
         value, stderr = _entropy(seen.moments)
         return self._shape(Estimate(value, stderr, seen.rows, seen.label))
 
@@ -171,10 +176,10 @@ class Distribution:
         """The k most probable rows (as far as the index finds them), with raw inner products."""
         check_count(k, "k")
         if exclude is None:
-            return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, -1), k)
+            return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, self._index.features.d), k)
         query = self._query(exclude)
         width = min(k, min((query.left(b) for b in range(query.size)), default=k))
-        heads = [find_heads(query.at(b), 2 * width)[0] for b in range(query.size)]
+        heads = [find_heads(query.at(b), width)[0] for b in range(query.size)]
         ids = np.array([h.ids[:width] for h in heads], dtype=np.int64)
         owner = np.repeat(np.arange(query.size), width)
         scores = query.features.score(ids.reshape(-1), query.thetas, owner)
@@ -195,13 +200,10 @@ class Distribution:
 
     def _estimator(self, method: object, rel_err: float | None) -> Estimator:
         if method is not None and rel_err is not None:
-            raise ValueError("rel_err sets the default method's budget; give it to the method instead")
+            raise ValueError(_TWO_BUDGETS)
+        default: Estimator = UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
         if isinstance(self._index, ExactIndex):
-            default: Estimator = Exhaustive()
-        elif rel_err is None:
-            default = UniformTail()
-        else:
-            default = UniformTail(rel_err=rel_err, delta=0.05)
+            default = Exhaustive()
         return _method(method, Estimator, default, "method")
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
@@ -214,12 +216,14 @@ class Distribution:
             return lambda ids, _: features.gather(ids).astype(np.float64)
 
         def values(ids: Ints, _: Floats) -> Floats:
-            found = np.asarray(f(ids), dtype=np.float64)
+            found = _array(f(ids), "f must return numbers, (m,) or (m, p) of them for m ids")
             if found.ndim not in (1, 2) or len(found) != len(ids):
                 raise ValueError(
                     f"f must return shape ({len(ids)},) or ({len(ids)}, p) for {len(ids)} ids, not {found.shape}"
                 )
-            return found
+            if found.dtype.kind not in "biuf":
+                raise ValueError(f"f must return real numbers, not dtype {found.dtype}")
+            return found.astype(np.float64, copy=False)
 
         return values
 
@@ -266,8 +270,24 @@ def _method(given: object, capability: type[T], default: T, name: str) -> T:
     return given
 
 
+def _look(method: Estimator, query: Query, f: Function, rng: Rng) -> Seen:
+    seen = method.moments(query, f, np.random.default_rng(rng))
+    if query.size:
+        return seen
+    # No thetas: f was never asked, but the shape of its values is part of the answer.
+    nothing = np.empty((0, *f(np.empty(0, dtype=np.int64), np.empty(0)).shape[1:]))
+    return seen._replace(moments=replace(seen.moments, weighted=nothing, var_weighted=nothing, covariance=nothing))
+
+
+def _array(values: npt.ArrayLike, expected: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{expected}, not a ragged sequence") from None
+
+
 def _excluded_ids(values: npt.ArrayLike, n: int) -> Ints:
-    array: npt.NDArray[Any] = np.asarray(values)
+    array = _array(values, f"exclude must be 1-D ids or a mask of shape ({n},)")
     if array.ndim != 1:
         raise ValueError(f"exclude must be 1-D ids or a mask of shape ({n},), not of shape {array.shape}")
     if array.dtype == np.bool_:

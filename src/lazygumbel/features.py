@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ class Features:
         order: npt.NDArray[np.int64] | None = None,
         positions: npt.NDArray[np.int64] | None = None,
         names: Names | None = None,
-        known_finite: bool = False,
+        max_norm: float | None = None,
     ) -> None:
         self.stored = stored
         """The rows in storage order, (n, d); float32 unless they are memory-mapped in another dtype."""
@@ -57,7 +57,7 @@ class Features:
         self.positions = positions
         """position of each id: the inverse of `order`."""
         self.names = names
-        self._known_finite = known_finite
+        self._max_norm = max_norm  # known once all rows were read and found finite
 
     @classmethod
     def of(cls, source: "Source | Features", *, names: Iterable[str] | None = None) -> "Features":
@@ -132,24 +132,34 @@ class Features:
                 block = np.ascontiguousarray(self.stored[start:stop], dtype=np.float32)
             yield Block(ids, block)
 
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of a row; read through all rows if that was not done yet."""
+        self.check_finite()
+        return cast("float", self._max_norm)
+
     def check_finite(self, progress: Progress | None = None) -> None:
         """Read through all rows once and refuse NaN and infinity, naming the first such row."""
-        if self._known_finite:
+        if self._max_norm is not None:
             return
+        largest = 0.0
         with (progress or Silent()).task("checking rows", self.n) as task:
             for ids, rows in self.blocks():
-                # A row's sum is finite unless an entry is not (or the sum overflows: then look closely).
+                # A row's squared norm is finite unless an entry is not, or it overflows: then look closely.
                 with np.errstate(over="ignore", invalid="ignore"):
-                    sums = rows @ np.ones(self.d, np.float32)
-                suspects = np.flatnonzero(~np.isfinite(sums))
+                    squares = np.einsum("nd,nd->n", rows, rows)
+                suspects = np.flatnonzero(~np.isfinite(squares))
                 bad = suspects[~np.isfinite(rows[suspects]).all(axis=1)]
                 if len(bad):
                     raise ValueError(
                         f"features holds NaN, infinity or a value beyond float32 in row {ids[bad].min()}; "
                         "all entries must be finite"
                     )
+                squares = squares.astype(np.float64)
+                squares[suspects] = np.square(rows[suspects], dtype=np.float64).sum(axis=1)
+                largest = max(largest, float(np.sqrt(squares.max())))
                 task.advance(len(ids))
-        self._known_finite = True
+        self._max_norm = largest
 
     def reordered(self, order: npt.NDArray[np.int64], progress: Progress | None = None) -> "Features":
         """The same rows under the same ids, copied as float32 so that position p holds row `order[p]`."""
@@ -162,7 +172,7 @@ class Features:
                 stored[positions[ids]] = rows
                 task.advance(len(ids))
         stored.flags.writeable = False
-        return Features(stored, order=order, positions=positions, names=self.names, known_finite=self._known_finite)
+        return Features(stored, order=order, positions=positions, names=self.names, max_norm=self._max_norm)
 
     def unit_norm(self) -> "Features":
         """The rows scaled to length one, in memory. A row of zeros is refused by name."""
@@ -179,6 +189,8 @@ class Features:
         return Features(stored, order=self.order, positions=self.positions, names=self.names)
 
     def _named(self, names: Iterable[str]) -> "Features":
+        if isinstance(names, str):
+            raise ValueError("names must be a sequence of strings, one for each row, not one string")
         packed = names if isinstance(names, Names) else Names.of(names)
         if len(packed) != self.n:
             raise ValueError(f"names has {len(packed)} entries, but features has {self.n} rows")
@@ -187,7 +199,7 @@ class Features:
             order=self.order,
             positions=self.positions,
             names=packed,
-            known_finite=self._known_finite,
+            max_norm=self._max_norm,
         )
 
 

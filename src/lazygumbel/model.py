@@ -74,7 +74,12 @@ class LogLinear:
         if not isinstance(index, tuple(_KINDS.values())):
             raise ValueError(f"index: {type(index).__name__} cannot be saved; only lazygumbel's own indexes can")
         with writing(Path(path)) as writer:
-            writer.config.update(n=self.features.n, d=self.features.d, dtype=str(self.features.stored.dtype))
+            writer.config.update(
+                n=self.features.n,
+                d=self.features.d,
+                dtype=str(self.features.stored.dtype),
+                max_norm=self.features.max_norm,
+            )
             writer.array("rows", self.features.stored)
             if self.features.order is not None and self.features.positions is not None:
                 writer.array("order", self.features.order)
@@ -97,7 +102,7 @@ class LogLinear:
             order=reader.array("order") if ordered else None,
             positions=reader.array("positions") if ordered else None,
             names=Names(reader.array("names"), reader.array("name_offsets")) if reader.has("names") else None,
-            known_finite=True,
+            max_norm=float(reader.config["max_norm"]),
         )
         expected = (reader.config["n"], reader.config["d"])
         if features.stored.shape != expected:

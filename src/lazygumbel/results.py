@@ -52,7 +52,7 @@ class TopK:
         return TopK(
             np.take_along_axis(ids, order, -1),
             np.take_along_axis(scores, order, -1),
-            self.rows + other.rows,
+            np.asarray(self.rows + other.rows),
             self.exact and other.exact,
             k,
         )
@@ -84,7 +84,7 @@ class Draws:
         return Draws(
             np.where(wins, self.ids, other.ids),
             np.where(wins, self.values, other.values),
-            self.rows + other.rows,
+            np.asarray(self.rows + other.rows),
             worse_label(self.label, other.label),
         )
 
@@ -126,8 +126,8 @@ class OrderedDraws:
     def log_partition(self) -> Floats:
         """log of the unbiased estimate of Z, sum of exp(logit) / inclusion, shape batch."""
         log_weights = self.logits - np.log(self.inclusion)
-        top = log_weights.max(axis=-1)
-        return top + np.log(np.exp(log_weights - top[..., None]).sum(axis=-1))
+        top = log_weights.max(axis=-1, keepdims=True)
+        return (top + np.log(np.exp(log_weights - top).sum(axis=-1, keepdims=True)))[..., 0]
 
     def merge(self, other: "OrderedDraws") -> "OrderedDraws":
         """The first K of the union of two disjoint sets of rows; both must hold the same number K."""
@@ -142,13 +142,13 @@ class OrderedDraws:
             return np.take_along_axis(np.concatenate([a, b], axis=-1), order[..., :k], -1)
 
         left_out = np.take_along_axis(values, order[..., k : k + 1], -1)[..., 0]
-        threshold = np.maximum(left_out, np.maximum(self.threshold, other.threshold))
+        threshold = np.asarray(np.maximum(left_out, np.maximum(self.threshold, other.threshold)))
         return OrderedDraws(
             first(self.ids, other.ids).astype(np.int64),
             first(self.logits, other.logits).astype(np.float64),
             first(self.values, other.values).astype(np.float64),
             threshold,
-            self.rows + other.rows,
+            np.asarray(self.rows + other.rows),
             worse_label(self.label, other.label),
         )
 
@@ -214,13 +214,13 @@ class Estimate:
         if not 0 < level < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
         width = NormalDist().inv_cdf(0.5 + level / 2) * self.stderr
-        return self.value - width, self.value + width
+        return np.asarray(self.value - width), np.asarray(self.value + width)
 
     @classmethod
     def of_log_partition(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
         """log Z: the log is taken of the unbiased estimate of Z; its standard error by the delta method."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = moments.shift + np.log(moments.total)
+            value = np.asarray(moments.shift + np.log(moments.total))
             stderr = np.where(moments.total > 0, np.sqrt(moments.var_total) / moments.total, np.inf)
         return cls(value, stderr, rows, label, replace(moments, weighted=None, var_weighted=None, covariance=None))
 
@@ -232,7 +232,7 @@ class Estimate:
         extra = (...,) + (None,) * (moments.weighted.ndim - moments.total.ndim)
         total, var_total = moments.total[extra], moments.var_total[extra]
         with np.errstate(divide="ignore", invalid="ignore"):  # nothing was seen: not a number, infinite error
-            value = moments.weighted / total
+            value = np.asarray(moments.weighted / total)
             variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
             stderr = np.where(total > 0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
         return cls(value, stderr, rows, label, moments)
@@ -242,7 +242,7 @@ class Estimate:
         if self.moments is None or other.moments is None:
             raise ValueError("this kind of estimate does not merge; merge its log_partition or expectation instead")
         _same_batch(self.rows, other.rows)
-        rows, label = self.rows + other.rows, worse_label(self.label, other.label)
+        rows, label = np.asarray(self.rows + other.rows), worse_label(self.label, other.label)
         if (self.moments.weighted is None) != (other.moments.weighted is None):
             raise ValueError("a log partition and an expectation do not merge")
         make = Estimate.of_log_partition if self.moments.weighted is None else Estimate.of_expectation

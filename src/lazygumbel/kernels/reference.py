@@ -22,7 +22,7 @@ def score_ranges(
     stops: npt.NDArray[np.int64],
     query: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Positions and scores of all rows in the half-open ranges, range after range."""
+    """Positions and scores of all rows in the half-open ranges (start <= stop), range after range."""
     ranges: list[npt.NDArray[np.int64]] = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
     positions = np.concatenate([np.arange(0), *ranges], dtype=np.int64)
     return positions, rows[positions] @ query

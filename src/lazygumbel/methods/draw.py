@@ -121,16 +121,16 @@ def order_draws(candidates: list[Candidates], size: int, rows: Ints, label: Labe
 def lazy_tail(query: Query, b: int, head: Head, cutoffs: Floats, rng: np.random.Generator) -> Draws:
     """For each cutoff one round of Gumbel-max over the tail rows whose Gumbel exceeds it, shape (len(cutoffs),).
 
-    Where no Gumbel does, the value is minus infinity. Rounds that are expected to look at more than n / 2 rows are run
-    over the whole tail instead (their Gumbels are then not conditioned, which is as right: the tail is independent of
-    the head).
+    Where no Gumbel does, the value is minus infinity. Rounds that are expected to look at more than half of the tail
+    are run over all of it instead (their Gumbels are then not conditioned, which is as right: the tail is independent
+    of the head).
     """
     n, taken = query.features.n, head.taken(query.excluded[b])
     ids = np.zeros(len(cutoffs), dtype=np.int64)
     values = np.full(len(cutoffs), -np.inf)
     rows = 0
     left = n - len(taken)
-    dense = tail_probability(cutoffs) * left > n / 2
+    dense = (tail_probability(cutoffs) > 0.5) & (left > 0)
     if dense.any():
         ids[dense], values[dense] = _dense_tail(query, b, taken, int(dense.sum()), rng)
         rows += left

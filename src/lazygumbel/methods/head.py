@@ -29,22 +29,24 @@ class Head(NamedTuple):
 
 
 def find_heads(query: Query, k: int) -> list[Head]:
-    """For each theta about k rows, or all that are left.
+    """For each theta at least k rows, or all that are left: the theorems count on k.
 
-    With exclusions the index is asked for more, twice as many each time, until half of k remain after filtering.
+    With exclusions the index is asked for more, twice as many each time, until k remain after filtering.
     """
     k = min(k, query.features.n)
     spare = min(max((len(e) for e in query.excluded), default=0), k)
     asked = min(k + spare, query.features.n)
+    rows = np.zeros(query.size, dtype=np.int64)
     while True:
         found = query.index.top_k(query.thetas, asked)
+        rows += found.rows
         heads: list[Head] = []
         for b, excluded in enumerate(query.excluded):
             logits = found.scores[b].astype(np.float64) / query.temperature
             kept = slice(None) if not len(excluded) else np.isin(found.ids[b], excluded, invert=True)
             floor = float(logits[-1]) if asked < query.features.n else -np.inf
-            heads.append(Head(found.ids[b][kept], logits[kept], floor, int(found.rows[b]), found.exact))
-        starved = any(2 * len(h.ids) < min(k, query.left(b)) for b, h in enumerate(heads))
+            heads.append(Head(found.ids[b][kept], logits[kept], floor, int(rows[b]), found.exact))
+        starved = any(len(h.ids) < min(k, query.left(b)) for b, h in enumerate(heads))
         if asked == query.features.n or not starved:
             return heads
         asked = min(2 * asked, query.features.n)

@@ -61,7 +61,7 @@ class LazyGumbel:
         rows = np.array([head.rows for head in heads], dtype=np.int64)
         for b, head in enumerate(heads):
             found = Candidates(head.ids, head.logits, head.logits + gumbel(rng, len(head.ids))).largest(size + 1)
-            # With fewer rows than that in the head, every tail row is a candidate.
+            # A head of no more rows than that holds all that are left: there is no tail.
             last = found.values[size] if len(found.values) > size else -np.inf
             tail = self._tail_above(query, b, head, last - head.floor - self.gap, rng)
             rows[b] += len(tail.ids)
@@ -72,7 +72,9 @@ class LazyGumbel:
         """All tail rows whose Gumbel exceeds the cutoff."""
         n, taken = query.features.n, head.taken(query.excluded[b])
         left = n - len(taken)
-        if float(tail_probability(cutoff)) * left > n / 2:
+        if not left:
+            return Candidates.none()
+        if tail_probability(cutoff) > 0.5:
             ids = np.setdiff1d(np.arange(n), taken)
             noise = gumbel(rng, len(ids))
         else:
@@ -83,4 +85,4 @@ class LazyGumbel:
 
 
 def _label(heads: list[Head]) -> Label:
-    return "exact" if all(head.exact for head in heads) else "heuristic"
+    return "exact" if all(head.exact or head.floor == -np.inf for head in heads) else "heuristic"

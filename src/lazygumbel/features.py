@@ -145,10 +145,11 @@ class Features:
         largest = 0.0
         with (progress or Silent()).task("checking rows", self.n) as task:
             for ids, rows in self.blocks():
-                # A row's squared norm is finite unless an entry is not, or it overflows: then look closely.
-                with np.errstate(over="ignore", invalid="ignore"):
+                # A row's squared norm is a plain float32 unless an entry is not finite or it leaves the range of
+                # float32: then look closely.
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     squares = np.einsum("nd,nd->n", rows, rows)
-                suspects = np.flatnonzero(~np.isfinite(squares))
+                    suspects = np.flatnonzero(~((squares > 1e-30) & (squares < 1e38)))
                 bad = suspects[~np.isfinite(rows[suspects]).all(axis=1)]
                 if len(bad):
                     raise ValueError(

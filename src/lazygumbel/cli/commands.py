@@ -1,13 +1,15 @@
 """One function a command; each loads what it needs when it is called, so that `--help` is quick."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
-from lazygumbel.checks import check_vectors
+from lazygumbel.checks import check_count, check_vectors
 from lazygumbel.cli.console import guarded, progress, show
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
@@ -45,6 +47,8 @@ def build(
     """Build a model over the rows of a file."""
     from lazygumbel import datasets
 
+    if cells is not None and index not in (None, "partition"):
+        raise ValueError("cells goes with a partition index only")
     with progress() as bars:
         rows = datasets.read(features, progress=bars)
         if unit_norm:
@@ -58,8 +62,6 @@ def build(
             built = LSHIndex.build(rows, rng=seed, progress=bars)
         elif index is not None:
             built = FaissIndex.build(rows, index, progress=bars)
-        if cells is not None and not isinstance(built, PartitionIndex):
-            raise ValueError("cells goes with a partition index only")
         made = LogLinear.build(rows, rng=seed, progress=bars) if built is None else LogLinear(built)
         made.save(model)
     _show_info(model, as_json=as_json)
@@ -94,8 +96,8 @@ def top_k(
         "rows": int(found.rows),
         "exact": found.exact,
     }
-    rows = zip(map(str, found.ids), names or [""] * len(scores), (f"{x:.6g}" for x in scores), strict=True)
-    show(result, rows, ("id", "name", "score"), as_json=as_json)
+    columns = {"id": map(str, found.ids), "name": names, "score": (f"{x:.6g}" for x in scores)}
+    _show_columns(result, columns, as_json=as_json)
 
 
 @app.command()
@@ -119,7 +121,7 @@ def sample(
     loaded = LogLinear.load(model)
     dist = _distribution(loaded, theta, row, name, temperature)
     if without_replacement:
-        drawn = dist.sample_without_replacement(size, rng=seed)
+        drawn = dist.sample_without_replacement(size, method=_ordered_sampler(method, k), rng=seed)
     else:
         drawn = dist.sample(size, method=_sampler(method, k), rng=seed)
     names = _names(loaded, drawn.ids)
@@ -130,8 +132,7 @@ def sample(
         "rows": int(drawn.rows),
         "label": drawn.label,
     }
-    rows = zip(map(str, drawn.ids), names or [""] * len(drawn.ids), strict=True)
-    show(result, rows, ("id", "name"), as_json=as_json)
+    _show_columns(result, {"id": map(str, drawn.ids), "name": names}, as_json=as_json)
 
 
 @app.command(name="log-partition")
@@ -191,7 +192,7 @@ def audit(
     """Measure how often a sampler misses the true winner: needs every row for every theta."""
     loaded = LogLinear.load(model)
     if theta is None and row is None and name is None:
-        ids = np.random.default_rng(seed).integers(loaded.features.n, size=thetas)
+        ids = np.random.default_rng(seed).integers(loaded.features.n, size=check_count(thetas, "thetas"))
         queries = loaded.features.gather(ids)
     else:
         queries = np.atleast_2d(_theta(loaded, theta, row, name))
@@ -218,6 +219,12 @@ def _show_info(path: Path, *, as_json: bool) -> None:
     show(facts, rows, ("", ""), as_json=as_json)
 
 
+def _show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | None], *, as_json: bool) -> None:
+    """A table of the columns that there are: rows without names have no column of names."""
+    present = {title: column for title, column in columns.items() if column is not None}
+    show(result, zip(*present.values(), strict=True), list(present), as_json=as_json)
+
+
 def _distribution(
     model: LogLinear, theta: Path | None, row: int | None, name: str | None, temperature: float
 ) -> Distribution:
@@ -242,9 +249,11 @@ def _read_theta(path: Path, d: int) -> npt.NDArray[np.float32]:
         raise ValueError(f"theta: there is no file {path}")
     try:
         loaded: npt.NDArray[Any] = (
-            np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, dtype=np.float64)
+            np.lib.format.open_memmap(path, mode="r")
+            if path.suffix == ".npy"
+            else np.array(path.read_text().split(), dtype=np.float64)
         )
-    except ValueError as error:
+    except (ValueError, EOFError, TokenError) as error:
         raise ValueError(f"theta: {path} cannot be read as numbers ({error})") from None
     return check_vectors(loaded.reshape(-1), "theta", d)
 
@@ -253,14 +262,23 @@ def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Fix
     if method is None:
         return None if k is None else FixedCutoff(k=k)
     if method == "exhaustive":
+        if k is not None:
+            raise ValueError("k: the exhaustive method looks at every row and has no head")
         return Exhaustive()
     if method == "lazy":
         return LazyGumbel(k=k)
     if method == "fixed-cutoff":
         return FixedCutoff(k=k)
     if method == "top-k":
-        return TopKOnly(k=k or 100)
+        return TopKOnly(k=100 if k is None else k)
     raise ValueError(f"method: {method!r} is none of exhaustive, lazy, fixed-cutoff, top-k")
+
+
+def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | None:
+    chosen = _sampler("lazy" if method is None and k is not None else method, k)
+    if isinstance(chosen, FixedCutoff | TopKOnly):
+        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive and lazy can")
+    return chosen
 
 
 def _names(model: LogLinear, ids: npt.NDArray[np.int64]) -> list[str] | None:

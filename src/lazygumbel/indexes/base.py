@@ -80,7 +80,13 @@ def best(
     if len(ids) > k:
         kth = np.partition(scores, len(scores) - k)[len(scores) - k]
         # Twice the worst rounding of a float32 inner product of this length.
-        slack = 2 * features.d * np.finfo(np.float32).eps * float(np.linalg.norm(query)) * features.max_norm
+        slack = (
+            2
+            * features.d
+            * np.finfo(np.float32).eps
+            * float(np.linalg.norm(query.astype(np.float64)))
+            * features.max_norm
+        )
         ids = ids[scores >= kth - slack]
     scores = features.score(ids, query)
     order = np.lexsort((ids, -scores))[:k]

@@ -2,7 +2,8 @@
 
     python benchmarks/build.py [--photos PATH] [--out DIR]
 
-Prints one table for each data set. Times are compared with brute force (one GEMV and a partial sort a query) in the same run.
+Prints one table for each data set. Times are compared with brute force, one GEMV and a partial sort a query, in the
+same run.
 """
 
 import argparse

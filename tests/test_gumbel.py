@@ -5,9 +5,9 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 from scipy import stats
-from statistics_helpers import mean_p
 
 from lazygumbel.gumbel import cutoff_of_rate, gumbel, gumbel_above, gumbel_max, tail_count, tail_probability
+from statistics_helpers import mean_p
 
 CUTOFFS = (-700.0, -50.0, -5.0, -1.0, 0.0, 3.0, 20.0, 35.0, 100.0, 700.0)
 DRAWS = 100_000
@@ -96,7 +96,7 @@ def test_conditional_gumbels_rebuild_the_unconditional_ones():
 def test_tail_probability_is_accurate(cutoff):
     exact = exact_tail(cutoff)
     found = Decimal(float(tail_probability(cutoff)))
-    assert abs(found / exact - 1) < Decimal(1e-15) * 4, f"cutoff {cutoff}"
+    assert abs(found / exact - 1) < Decimal("1e-15") * 4, f"cutoff {cutoff}"
 
 
 @pytest.mark.parametrize("rate", [1e-300, 1e-100, 1e-17, 1e-12, 1e-3, 0.1, 0.5, 0.9, 0.999999])
@@ -105,7 +105,7 @@ def test_cutoff_of_rate_is_accurate_and_inverts(rate):
         context.prec = 400
         exact = -(-(1 - Decimal(rate)).ln()).ln()
     found = float(cutoff_of_rate(rate))
-    assert abs(Decimal(found) - exact) <= Decimal(4e-16) * max(1, abs(exact))
+    assert abs(Decimal(found) - exact) <= Decimal("4e-16") * max(1, abs(exact))
     # A cutoff of c is only known to |c| eps, and the rate falls by one e-fold for each unit of it.
     assert float(tail_probability(found)) == pytest.approx(rate, rel=max(1e-14, abs(found) * 4e-16))
 

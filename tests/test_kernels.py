@@ -49,9 +49,40 @@ def score_ranges_cases(draw: st.DrawFn) -> Case:
     return Case((matrix(draw, (n, d), whole), starts, stops, matrix(draw, (d,), whole)), rounding(d, whole))
 
 
+@st.composite
+def cells_cases(draw: st.DrawFn, *, batch: bool) -> Case:
+    """Cells of random sizes, routing scores with thresholds from their ranks, hazards from none to all."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    cells, d, buckets = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 5))
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, cells))]).astype(np.int64)
+    size = draw(st.integers(0, 4)) if batch else 1
+    rows = rng.normal(size=(offsets[-1], d)).astype(np.float32)
+    scores = rng.normal(size=(size, cells)).astype(np.float32)
+    thresholds = -np.sort(-rng.normal(size=(size, buckets - 1)).astype(np.float32), axis=1)
+    hazards = rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, buckets))
+    uniforms = 1.0 - rng.random((size, draw(st.sampled_from([0, 3, 40, 2000]))))
+    queries = rng.normal(size=(size, d)).astype(np.float32)
+    varying = (scores, thresholds, hazards, queries)
+    if not batch:
+        scores, thresholds, hazards, queries, uniforms = (a[0] for a in (*varying, uniforms))
+    return Case((rows, offsets, scores, thresholds, hazards, queries, 2.5, uniforms), 1e-4)
+
+
+@st.composite
+def bin_scores_cases(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    cells, buckets, bins = draw(st.integers(1, 12)), draw(st.integers(1, 5)), draw(st.integers(1, 40))
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, cells))]).astype(np.int64)
+    scores = rng.normal(size=offsets[-1]).astype(np.float32)
+    return Case((scores, offsets, rng.integers(0, buckets, cells), -1.0, 2.0 / bins, buckets, bins), 0.0)
+
+
 CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "gather_dot": gather_dot_cases,
     "score_ranges": score_ranges_cases,
+    "look": lambda: cells_cases(batch=False),
+    "winners": lambda: cells_cases(batch=True),
+    "bin_scores": bin_scores_cases,
 }
 
 
@@ -94,7 +125,7 @@ def test_the_compiled_kernel_equals_the_reference(name: str):
     @fixed
     @given(CASES[name]())
     def check(case: Case) -> None:
-        before = [argument.copy() for argument in case.arguments]
+        before = [np.copy(argument) for argument in case.arguments]
         expected = getattr(reference, name)(*case.arguments)
         found = getattr(compiled, name)(*case.arguments)
         check_equal(found, expected, case.tolerance)

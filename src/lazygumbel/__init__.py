@@ -4,7 +4,7 @@ from lazygumbel.audit import Audit
 from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
-from lazygumbel.methods import Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
+from lazygumbel.methods import Exhaustive, FixedCutoff, Frozen, LazyGumbel, Stratified, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 
@@ -27,6 +27,7 @@ __all__ = [
     "LogLinear",
     "OrderedDraws",
     "PartitionIndex",
+    "Stratified",
     "TopK",
     "TopKOnly",
     "UniformTail",

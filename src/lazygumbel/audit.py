@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
+from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, Stratified, TopKOnly
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
+from lazygumbel.methods.plan import Plan
 
 __all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound"]
 
@@ -38,13 +39,13 @@ def miss_adaptive(logits: Floats, head: npt.NDArray[np.bool_], floor: float, gap
     e^-V (e^e - 1)); averaged over V, with e^-V = Exponential / Z, it is 1 - 1 / (1 + h (e^e - 1)), h = Z_S / Z.
     """
     log_z = log_sum_exp(logits)
-    share = np.exp(log_sum_exp(logits[head]) - log_z)
+    log_share = log_sum_exp(logits[head]) - log_z
     tail = logits[~head]
     excess = np.maximum(tail - floor - gap, 0.0)
-    with np.errstate(over="ignore", under="ignore"):
-        grown = share * np.expm1(excess)
-        unseen = np.where(np.isinf(grown), 1.0, grown / (1.0 + np.where(np.isinf(grown), 0.0, grown)))
-        return float((np.exp(tail - log_z) * unseen).sum())
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        # In logs: a row far above a bad head makes h vanish and e^e overflow, while their product stays finite.
+        log_grown = log_share + excess + np.log(-np.expm1(-excess))
+        return float((np.exp(tail - log_z) / (1.0 + np.exp(-log_grown))).sum())
 
 
 def paper_bound(logits: Floats, head: npt.NDArray[np.bool_], cutoff: float) -> float:
@@ -105,7 +106,7 @@ class Audit:
         }
         shown = {name: float(values.mean()) for name, values in means.items()}
         shown |= {f"max_{name}": float(means[name].max()) for name in ("miss", "bound", "gap")}
-        return {name: None if np.isnan(value) else value for name, value in shown.items()}
+        return {name: value if np.isfinite(value) else None for name, value in shown.items()}
 
     def __str__(self) -> str:
         lines = [f"{self.method} at temperature {self.temperature:g}, head k = {self.k}, {len(self.miss)} thetas"]
@@ -134,27 +135,58 @@ def audit(query: Query, method: Sampler) -> Audit:
         k = min(method.k or int(np.ceil(np.sqrt(n))), n)
     elif isinstance(method, TopKOnly):
         k = min(method.k, n)
+    elif isinstance(method, Stratified):
+        return _audit_stratified(query)
     else:
         raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
     heads = find_heads(query, k)
-    rows = [_audit_one(query.at(b), method, head, k) for b, head in enumerate(heads)]
+    rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     return Audit(repr(method), query.temperature, k, *columns)
 
 
-def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float, float, float, float, float]:
+def _audit_stratified(query: Query) -> Audit:
+    """The head is what is enumerated; recall and gap refer to it, with k its largest size."""
+    plan = Plan.of(query, None)
+    columns: list[tuple[float, float, float, float, float]] = []
+    largest = 0
+    for b in range(query.size):
+        logits = _all_logits(query.at(slice(b, b + 1)))
+        hazards = plan.row_hazards(b)
+        chosen = np.isinf(hazards)
+        with np.errstate(divide="ignore"):
+            miss = miss_fixed(logits, chosen, -np.log(hazards))
+        k = int(chosen.sum())
+        largest = max(largest, k)
+        columns.append((miss, np.nan, *_head_facts(logits, chosen, k)))
+    return Audit(repr(Stratified()), query.temperature, largest, *np.array(columns).reshape(-1, 5).T)
+
+
+def _all_logits(query: Query) -> Floats:
+    """Logits of the first theta, by id."""
     logits = np.empty(query.features.n)
     for block in query.dense():
         logits[block.ids] = block.logits[0]
-    chosen = np.zeros(len(logits), dtype=np.bool_)
-    chosen[head.ids] = True
-    outside = logits[~chosen].max(initial=-np.inf)
-    gap = float(outside - logits[chosen].min(initial=np.inf))
-    k = min(k, query.left(0))
+    return logits
+
+
+def _head_facts(logits: Floats, chosen: npt.NDArray[np.bool_], k: int) -> tuple[float, float, float]:
+    """Gap, recall of the true top k, and mass of the head; a head of no rows has mass zero and nothing else."""
+    if not chosen.any():
+        return np.nan, np.nan, 0.0
+    gap = float(logits[~chosen].max(initial=-np.inf) - logits[chosen].min())
     kth = np.partition(logits, len(logits) - k)[len(logits) - k]
     slack = 8 * np.finfo(np.float32).eps * np.abs(logits).max()  # rows that tie, up to rounding, serve equally well
     recall = min(1.0, float((logits[chosen] >= kth - slack).sum() / k))
     mass = float(np.exp(log_sum_exp(logits[chosen]) - log_sum_exp(logits)))
+    return gap, recall, mass
+
+
+def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float, float, float, float, float]:
+    logits = _all_logits(query)
+    chosen = np.zeros(len(logits), dtype=np.bool_)
+    chosen[head.ids] = True
+    gap, recall, mass = _head_facts(logits, chosen, min(k, query.left(0)))
     bound = np.nan
     if isinstance(method, FixedCutoff):
         cutoff = method.cutoff(len(logits))

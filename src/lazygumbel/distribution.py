@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_count, check_ids
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods import (
+    Calibration,
     Estimator,
     Exhaustive,
     FixedCutoff,
@@ -19,6 +20,7 @@ from lazygumbel.methods import (
     OrderedSampler,
     Query,
     Sampler,
+    Stratified,
     UniformTail,
 )
 from lazygumbel.methods.base import Function, Seen
@@ -41,9 +43,11 @@ Ints = npt.NDArray[np.int64]
 class Distribution:
     """Pr(i) proportional to exp(theta . phi_i / temperature). Results have shape sample shape + batch shape."""
 
-    def __init__(self, index: Index, theta: npt.ArrayLike, temperature: float) -> None:
+    def __init__(
+        self, index: Index, theta: npt.ArrayLike, temperature: float, calibration: Calibration | None = None
+    ) -> None:
         self.batch_shape: tuple[int, ...] = np.shape(theta)[:-1]
-        self._query_all = Query.of(index, theta, temperature)
+        self._query_all = Query.of(index, theta, temperature, calibration)
         self._index = index
 
     @property
@@ -178,8 +182,8 @@ class Distribution:
         if exclude is None:
             return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, self._index.features.d), k)
         query = self._query(exclude)
-        width = min(k, min((query.left(b) for b in range(query.size)), default=k))
-        heads = [find_heads(query.at(b), width)[0] for b in range(query.size)]
+        width = min(k, query.features.n, *(query.left(b) for b in range(query.size)))
+        heads = [find_heads(query.at(slice(b, b + 1)), width)[0] for b in range(query.size)]
         ids = np.array([h.ids[:width] for h in heads], dtype=np.int64)
         owner = np.repeat(np.arange(query.size), width)
         scores = query.features.score(ids.reshape(-1), query.thetas, owner)
@@ -196,7 +200,9 @@ class Distribution:
         return self.top_k(1, exclude=exclude).ids[..., 0]
 
     def _default_sampler(self) -> Sampler:
-        return Exhaustive() if isinstance(self._index, ExactIndex) else FixedCutoff()
+        if isinstance(self._index, ExactIndex):
+            return Exhaustive()
+        return FixedCutoff() if self._query_all.calibration is None else Stratified()
 
     def _estimator(self, method: object, rel_err: float | None) -> Estimator:
         if method is not None and rel_err is not None:
@@ -204,6 +210,8 @@ class Distribution:
         default: Estimator = UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
         if isinstance(self._index, ExactIndex):
             default = Exhaustive()
+        elif self._query_all.calibration is not None:
+            default = Stratified(rel_err=rel_err)
         return _method(method, Estimator, default, "method")
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
@@ -231,11 +239,7 @@ class Distribution:
         """Drop the batch axis of size one that a bare theta was given."""
         if self.batch_shape:
             return estimate
-        moments = estimate.moments
-        if moments is not None:
-            fields = (moments.shift, moments.total, moments.var_total)
-            optional = (moments.weighted, moments.var_weighted, moments.covariance)
-            moments = Moments(*(m[0, ...] for m in fields), *(None if m is None else m[0, ...] for m in optional))
+        moments = None if estimate.moments is None else estimate.moments.at(0)
         return Estimate(estimate.value[0, ...], estimate.stderr[0, ...], estimate.rows[0, ...], estimate.label, moments)
 
     def _query(self, exclude: Exclude) -> Query:

@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Reader", "Writer", "read_config", "writing"]
+__all__ = ["Reader", "Writer", "check_target", "read_config", "writing"]
 
 FORMAT = "lazygumbel-model"
 VERSION = 1
@@ -122,7 +122,7 @@ def read_config(path: Path) -> dict[str, Any]:
 @contextmanager
 def writing(path: Path) -> Generator[Writer]:
     """Write a model: nothing is visible at `path` until the block ends, and nothing at all if it fails."""
-    _check_target(path)
+    check_target(path)
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     folder = path / f"data-{secrets.token_hex(8)}"
@@ -153,7 +153,7 @@ def writing(path: Path) -> Generator[Writer]:
     _sweep(path, keep=folder.name)
 
 
-def _check_target(path: Path) -> None:
+def check_target(path: Path) -> None:
     """Refuse to write into a folder that holds something else."""
     if not path.exists():
         return

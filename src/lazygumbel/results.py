@@ -168,6 +168,16 @@ class Moments:
     var_weighted: Floats | None = None
     covariance: Floats | None = None
 
+    def at(self, b: int) -> "Moments":
+        """The sums of one theta of a batch (B,), batch shape ()."""
+        optional = (self.weighted, self.var_weighted, self.covariance)
+        return Moments(
+            self.shift[b, ...],
+            self.total[b, ...],
+            self.var_total[b, ...],
+            *(None if values is None else values[b, ...] for values in optional),
+        )
+
     def __add__(self, other: "Moments") -> "Moments":
         _same_batch(self.shift, other.shift)
         shift = np.maximum(self.shift, other.shift)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tokenize import TokenError
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
+from lazygumbel.persist import check_target
 
 __all__ = ["app", "main"]
 
@@ -49,6 +50,7 @@ def build(
 
     if cells is not None and index not in (None, "partition"):
         raise ValueError("cells goes with a partition index only")
+    check_target(model)
     with progress() as bars:
         rows = datasets.read(features, progress=bars)
         if unit_norm:
@@ -62,8 +64,7 @@ def build(
             built = LSHIndex.build(rows, rng=seed, progress=bars)
         elif index is not None:
             built = FaissIndex.build(rows, index, progress=bars)
-        made = LogLinear.build(rows, rng=seed, progress=bars) if built is None else LogLinear(built)
-        made.save(model)
+        LogLinear.build(rows, index=built, rng=seed, progress=bars).save(model)
     _show_info(model, as_json=as_json)
 
 
@@ -211,12 +212,18 @@ def main() -> None:
 
 def _show_info(path: Path, *, as_json: bool) -> None:
     facts = describe(path)
-    index: dict[str, Any] = facts["index"]
-    shown = facts | {"index": ", ".join(f"{key} {value}" for key, value in index.items())}
-    shown["bytes"] = f"{facts['bytes'] / 2**20:,.1f} MiB"
-    shown["names"] = "yes" if facts["names"] else "no"
-    rows = ((key, value if isinstance(value, str) else f"{value:,}") for key, value in shown.items())
-    show(facts, rows, ("", ""), as_json=as_json)
+    shown = facts | {"bytes": f"{facts['bytes'] / 2**20:,.1f} MiB"}
+    show(facts, ((key, _words(value)) for key, value in shown.items()), ("", ""), as_json=as_json)
+
+
+def _words(value: object) -> str:
+    """A fact in the words of a table."""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        held = cast("dict[str, object]", value).items()
+        return ", ".join(f"{key} {fact}" for key, fact in held if not isinstance(fact, list | dict))
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | None], *, as_json: bool) -> None:

@@ -54,11 +54,14 @@ class FaissIndex:
         except RuntimeError as error:
             raise ValueError(f"factory: FAISS cannot make {factory!r} for d = {features.d} ({error})") from None
         with (progress or Silent()).task(f"building FAISS {factory}", features.n) as task:
-            if not index.is_trained:
-                index.train(_training_rows(features))
-            for _, rows in _in_id_order(features):
-                index.add(rows)
-                task.advance(len(rows))
+            try:
+                if not index.is_trained:
+                    index.train(_training_rows(features))
+                for _, rows in _in_id_order(features):
+                    index.add(rows)
+                    task.advance(len(rows))
+            except RuntimeError as error:
+                raise ValueError(f"factory: FAISS cannot build {factory!r} over {features.n} rows ({error})") from None
         _set_parameters(index, parameters)
         return cls(features, index)
 
@@ -72,6 +75,8 @@ class FaissIndex:
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The k best of FAISS's candidates by true inner product; a query that FAISS starves is scanned exactly."""
+        if self._is_flat():  # a full scan whose ties FAISS breaks as it likes: ours breaks them by id
+            return ExactIndex(self.features).top_k(queries, k)
         search = open_search(queries, k, self.features)
         fetched = min(self.features.n, int(np.ceil(_EXTRA * search.k)))
         found, rows = self._search(search.vectors, fetched)
@@ -84,7 +89,7 @@ class FaissIndex:
                 rows[b] = self.features.n
             else:
                 hits.append(best(self.features, query, ids, self.features.score(ids, query), search.k))
-        return pack(search, hits, rows, exact=self._is_flat())
+        return pack(search, hits, np.maximum(rows, search.k), exact=False)
 
     def save(self, writer: Writer) -> None:
         """FAISS writes its own file."""
@@ -115,7 +120,7 @@ class FaissIndex:
             return np.empty((0, k), np.int64), np.empty(0, np.int64)
         found = self.index.search(vectors, k)[1]
         counted = sum(int(statistic.ndis) for statistic in statistics) // len(vectors)
-        scanned = self.features.n if self._is_flat() or not counted else min(counted, self.features.n)
+        scanned = min(counted, self.features.n) if counted else self.features.n
         return found, np.full(len(vectors), scanned, dtype=np.int64)
 
     def _is_flat(self) -> bool:

@@ -8,7 +8,7 @@ Rows are assigned in a last pass by the very centroids that route queries, by di
 points at most directly holds every row of that direction; it is always ranked first, whatever the norms of the rows.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
 
-__all__ = ["PartitionIndex", "default_cells"]
+__all__ = ["PartitionIndex", "Route", "default_cells"]
 
 _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
@@ -31,6 +31,15 @@ _PROBED_SHARE = 0.046
 def default_cells(n: int) -> int:
     """Number of cells for n rows: n^0.4 growth balances routing against scanning; the factor was measured."""
     return max(1, min(n // 8, round(32 * n**0.4)))
+
+
+class Route(NamedTuple):
+    """Cells ranked for a batch of queries."""
+
+    scores: npt.NDArray[np.float32]
+    """Routing score of every cell, (B, cells): larger is ranked earlier."""
+    alignment: npt.NDArray[np.float32]
+    """Inner product of each query with the unit centroid nearest in direction, (B,)."""
 
 
 class PartitionIndex:
@@ -57,6 +66,7 @@ class PartitionIndex:
         """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
         self.probe = probe
         """How many cells `top_k` scans."""
+        self._equal_norms = bool(scales.max() - scales.min() <= 1e-3 * scales.max())
 
     @property
     def cells(self) -> int:
@@ -103,13 +113,23 @@ class PartitionIndex:
             probe=probe,
         )
 
-    def route(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Routing scores of all cells for queries (B, d), shape (B, cells): larger is ranked earlier."""
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The id of each position."""
+        if self.features.order is None:
+            raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")
+        return self.features.order
+
+    def route(self, queries: npt.NDArray[np.float32]) -> "Route":
+        """Rank the cells for queries (B, d)."""
         cosines = queries @ self.centroids.T
-        scores = cosines * self.scales
         nearest = cosines.argmax(axis=1)[:, None]
+        alignment = np.take_along_axis(cosines, nearest, axis=1)[:, 0]
+        if self._equal_norms:
+            return Route(cosines, alignment)
+        scores = cosines * self.scales
         np.put_along_axis(scores, nearest, np.inf, axis=1)
-        return scores
+        return Route(scores, alignment)
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""
@@ -117,12 +137,12 @@ class PartitionIndex:
         hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         rows = np.empty(len(search.vectors), dtype=np.int64)
         exact = True
-        for b, scores in enumerate(self.route(search.vectors)):
+        for b, scores in enumerate(self.route(search.vectors).scores):
             chosen = self._first_cells(scores, search.k)
             positions, values = kernels.score_ranges(
                 self.features.stored, self.offsets[chosen], self.offsets[chosen + 1], search.vectors[b]
             )
-            ids = self._order[positions]
+            ids = self.order[positions]
             hits.append(best(self.features, search.vectors[b], ids, values, search.k))
             rows[b] = len(ids)
             exact = exact and len(chosen) == self.cells
@@ -145,12 +165,6 @@ class PartitionIndex:
             reader.array("offsets"),
             probe=reader.config["index"]["probe"],
         )
-
-    @property
-    def _order(self) -> npt.NDArray[np.int64]:
-        if self.features.order is None:
-            raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")
-        return self.features.order
 
     def _first_cells(self, scores: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.int64]:
         if self.probe < self.cells:

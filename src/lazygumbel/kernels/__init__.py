@@ -7,9 +7,9 @@ twin is loaded on first use, so that importing the package stays quick.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazygumbel.kernels.compiled import gather_dot, score_ranges
+    from lazygumbel.kernels.compiled import bin_scores, gather_dot, look, score_ranges, winners
 
-__all__ = ["gather_dot", "score_ranges"]
+__all__ = ["bin_scores", "gather_dot", "look", "score_ranges", "winners"]
 
 
 def __getattr__(name: str) -> Any:

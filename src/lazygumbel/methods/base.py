@@ -5,7 +5,7 @@ looks at some rows and returns weighted sums (`Moments`), from which log Z, expe
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
+from lazygumbel.methods.calibration import Calibration
 from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws
 
 __all__ = [
@@ -53,13 +54,18 @@ class Query:
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
+    calibration: Calibration | None = None
+    """What `Stratified` needs; None when the model was not calibrated."""
 
     @classmethod
-    def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
+    def of(
+        cls, index: Index, thetas: npt.ArrayLike, temperature: float, calibration: Calibration | None = None
+    ) -> "Query":
         """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
         vectors = np.atleast_2d(check_vectors(thetas, "theta", index.features.d))
         nothing = np.empty(0, dtype=np.int64)
-        return cls(index, vectors, check_number(temperature, "temperature", above=0.0), (nothing,) * len(vectors))
+        divisor = check_number(temperature, "temperature", above=0.0)
+        return cls(index, vectors, divisor, (nothing,) * len(vectors), calibration)
 
     @property
     def features(self) -> Features:
@@ -75,9 +81,9 @@ class Query:
         """Number of rows that are not excluded for theta b."""
         return self.features.n - len(self.excluded[b])
 
-    def at(self, b: int) -> "Query":
-        """The query for theta b alone."""
-        return Query(self.index, self.thetas[b : b + 1], self.temperature, self.excluded[b : b + 1])
+    def at(self, thetas: slice) -> "Query":
+        """The query for some of the thetas."""
+        return replace(self, thetas=self.thetas[thetas], excluded=self.excluded[thetas])
 
     def logits(self, b: int, ids: Ints) -> Floats:
         """theta_b . phi_i / temperature for these rows."""

@@ -1,5 +1,6 @@
 """Shared steps of the samplers: categorical draws, distinct rows outside a set, the lazy tail."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +152,7 @@ def lazy_tail(query: Query, b: int, head: Head, cutoffs: Floats, rng: np.random.
 
 
 def _dense_tail(query: Query, b: int, taken: Ints, size: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    one = Query(query.index, query.thetas[b : b + 1], query.temperature, (taken,))
+    one = replace(query.at(slice(b, b + 1)), excluded=(taken,))
     ids = np.zeros(size, dtype=np.int64)
     values = np.full(size, -np.inf)
     for block in one.dense():

@@ -69,10 +69,6 @@ class FixedCutoff:
         for b, head in enumerate(heads):
             head_ids, head_values = softmax_draws(rng, head.ids, head.logits, size)
             tail = lazy_tail(query, b, head, cutoffs, rng)
-            lost = np.isneginf(head_values) & np.isneginf(tail.values)
-            if lost.any():  # an excluded head and no tail row looked at: only a look at every row can answer
-                tail_all = lazy_tail(query, b, head, np.full(int(lost.sum()), -np.inf), rng)
-                tail.ids[lost], tail.values[lost] = tail_all.ids, tail_all.values
             drawn = Draws(head_ids, head_values, rows[b], "exact").merge(tail)
             ids[:, b], values[:, b], rows[b] = drawn.ids, drawn.values, drawn.rows
         return Draws(ids, values, rows, self._label(query, heads))

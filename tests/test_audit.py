@@ -1,0 +1,373 @@
+"""Closed forms against simulated Gumbels, the paper's bound against both, and the report against brute force."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazygumbel import (
+    Exhaustive,
+    Features,
+    FixedCutoff,
+    Frozen,
+    LazyGumbel,
+    LogLinear,
+    PartitionIndex,
+    TopKOnly,
+    UniformTail,
+)
+from lazygumbel.audit import miss_adaptive, miss_fixed, paper_bound
+from lazygumbel.methods.draw import log_sum_exp
+from statistics_helpers import logits_of, make_rows
+
+fixed = settings(derandomize=True, deadline=None, max_examples=150)
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+def head_of(logits: Floats, k: int, *, without: int = 0) -> Mask:
+    """The top k, except the best `without` of them: a bad head."""
+    head = np.zeros(len(logits), dtype=np.bool_)
+    head[np.argsort(-logits)[without : k + without]] = True
+    return head
+
+
+def normal(n: int, spread: float, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).normal(scale=spread, size=n)
+
+
+def z_of(hits: npt.NDArray[np.bool_], probability: float) -> float:
+    """How many standard errors lie between a simulated rate and a probability."""
+    return float((hits.mean() - probability) / math.sqrt(probability * (1 - probability) / len(hits)))
+
+
+def gumbels(times: int, n: int, seed: int = 0) -> Floats:
+    return -np.log(np.random.default_rng(seed).standard_exponential((times, n)))
+
+
+# Fixed cutoffs
+
+
+@pytest.mark.parametrize("without", [0, 1, 5])
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+@pytest.mark.parametrize("varied", [False, True])
+def test_the_miss_of_a_fixed_cutoff(without: int, spread: float, varied: bool) -> None:
+    n, times = 40, 150_000
+    logits, noise = normal(n, spread), gumbels(times, n)
+    head = head_of(logits, 8, without=without)
+    cutoff = np.linspace(2.5, 1.0, n) if varied else np.full(n, 1.8)
+    winner = (logits + noise).argmax(axis=1)
+    missed = ~head[winner] & (noise[np.arange(times), winner] <= cutoff[winner])
+    miss = miss_fixed(logits, head, cutoff if varied else 1.8)
+    assert abs(z_of(missed, miss)) < 4
+    # Controls: a cutoff that is a little off, and log Z taken over the head alone.
+    assert abs(z_of(missed, miss_fixed(logits, head, cutoff + 0.4))) > 4
+    p = np.exp(logits - log_sum_exp(logits))
+    wrong = (p * np.exp(-np.exp(log_sum_exp(logits[head]) - logits - cutoff)))[~head].sum()
+    assert abs(z_of(missed, wrong)) > 4
+
+
+def test_the_ends_of_the_cutoff() -> None:
+    logits = normal(30, 1.0)
+    head = head_of(logits, 5)
+    p = np.exp(logits - log_sum_exp(logits))
+    assert miss_fixed(logits, head, -np.inf) == 0.0
+    assert miss_fixed(logits, head, np.inf) == pytest.approx(p[~head].sum())
+    assert miss_fixed(logits, np.ones(30, np.bool_), np.inf) == 0.0
+    rows = np.where(np.arange(30) % 2, np.inf, -np.inf)
+    assert miss_fixed(logits, head, rows) == pytest.approx(p[~head & np.isinf(rows) & (rows > 0)].sum())
+    assert miss_fixed(logits + 5000, head, 1.0) == pytest.approx(miss_fixed(logits, head, 1.0))
+
+
+# The adaptive cutoff
+
+
+@pytest.mark.parametrize("without", [0, 1, 6])
+@pytest.mark.parametrize("gap", [0.0, 0.7])
+def test_the_miss_of_the_adaptive_cutoff(without: int, gap: float) -> None:
+    n, times = 40, 150_000
+    logits, noise = normal(n, 1.2, 1), gumbels(times, n, 1)
+    head = head_of(logits, 8, without=without)
+    floor = float(logits[head].min())
+    perturbed = logits + noise
+    winner = perturbed.argmax(axis=1)
+    cutoff = perturbed[:, head].max(axis=1) - floor - gap  # Algorithm 1
+    missed = ~head[winner] & (noise[np.arange(times), winner] <= cutoff)
+    miss = miss_adaptive(logits, head, floor, gap)
+    if not without:
+        assert miss == 0.0 and not missed.any()
+        return
+    assert abs(z_of(missed, miss)) < 4
+    # Controls: the gap a little off, and M taken as if it were not conditioned to lie below the winner.
+    assert abs(z_of(missed, miss_adaptive(logits, head, floor, gap + 0.1))) > 4
+    log_z = log_sum_exp(logits)
+    excess = np.maximum(logits[~head] - floor - gap, 0)
+    share = np.exp(log_sum_exp(logits[head]) - log_z)
+    unconditioned = (np.exp(logits[~head] - log_z) * share * np.expm1(excess) / np.exp(excess)).sum()
+    assert abs(z_of(missed, unconditioned)) > 4
+
+
+def test_a_gap_that_is_large_enough_never_misses() -> None:
+    logits = normal(50, 2.0, 2)
+    head = head_of(logits, 10, without=7)
+    floor = float(logits[head].min())
+    true_gap = float(logits[~head].max() - floor)
+    assert miss_adaptive(logits, head, floor, true_gap) == 0.0
+    assert miss_adaptive(logits, head, floor, 0.9 * true_gap) > 0.0
+    # However high a row towers, a head of k rows hides it with probability k / (1 + k) at least; no more than h e^e.
+    grown = np.exp(logits[head] - floor).sum()
+    for height in (50.0, 2000.0):
+        towering = miss_adaptive(np.append(logits, height), np.append(head, False), floor)
+        assert towering == pytest.approx(grown / (1 + grown)) and towering > 10 / 11
+
+
+# Total variation
+
+
+def outcome(logits: Floats, cutoffs: Floats) -> Floats:
+    """Exact distribution of the row that a fixed-cutoff sampler returns, by quadrature; cutoff -inf: always seen.
+
+    Row j is returned with Gumbel g > B_j when every other row i is unseen or lower: F(max(y_j + g - y_i, B_i)).
+    """
+    levels = np.linspace(-4.0, 40.0, 40_001)  # of y + G
+    density = np.empty((len(logits), len(levels)))
+    for j, y in enumerate(logits):
+        g = levels - y
+        log_below = -np.exp(-np.maximum(levels[:, None] - logits, cutoffs))
+        log_below[:, j] = -g - np.exp(-g)  # the density of G_j
+        density[j] = np.where(g > cutoffs[j], np.exp(log_below.sum(axis=1)), 0.0)
+    return np.trapezoid(density, levels, axis=1)
+
+
+@pytest.mark.parametrize("cutoff", [-1.0, 0.0, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("without", [0, 2])
+def test_the_miss_bounds_the_total_variation_distance(cutoff: float, without: int) -> None:
+    logits = normal(9, 1.0, 3)
+    head = head_of(logits, 3, without=without)
+    returned = outcome(logits, np.where(head, -np.inf, cutoff))
+    p = np.exp(logits - log_sum_exp(logits))
+    assert returned.sum() == pytest.approx(1.0, abs=2e-3)
+    distance = 0.5 * np.abs(returned - p).sum()
+    miss = miss_fixed(logits, head, cutoff)
+    assert distance <= miss + 1e-3
+    if miss > 0.01:
+        assert distance > 0.3 * miss  # the bound says something
+        # Control: at a cutoff much lower the closed form no longer bounds it.
+        assert distance > miss_fixed(logits, head, cutoff - 1.5) + 2e-3
+
+
+def test_truncation_misses_exactly_the_total_variation_distance() -> None:
+    logits = normal(9, 1.0, 3)
+    head = head_of(logits, 3)
+    p = np.exp(logits - log_sum_exp(logits))
+    truncated = np.where(head, p, 0.0) / p[head].sum()
+    assert miss_fixed(logits, head, np.inf) == pytest.approx(0.5 * np.abs(truncated - p).sum())
+
+
+@pytest.mark.parametrize("method", [FixedCutoff(20, 10), LazyGumbel(20), TopKOnly(20)])
+def test_samplers_lose_no_more_than_the_audit_says(method) -> None:
+    """The row that the index hides is drawn too rarely, but not more so than its miss."""
+    model, theta = hidden_row_model()
+    logits = logits_of(model.features.gather(np.arange(400)), theta, 0.1)
+    p = np.exp(logits - log_sum_exp(logits))
+    audit = model.audit(theta, temperature=0.1, method=method)
+    drawn = model(theta, temperature=0.1).sample(20_000, method=method, rng=4).ids
+    frequency = np.bincount(drawn, minlength=400) / 20_000
+    outside = logits > np.sort(logits)[-5]
+    noise = 4 * math.sqrt(0.25 / 20_000)
+    assert frequency[outside].sum() >= p[outside].sum() - audit.miss[0] - noise
+    assert 0.5 * np.maximum(p - frequency, 0).sum() <= audit.miss[0] + 0.05
+    assert audit.miss[0] > 0.02
+
+
+def hidden_row_model() -> tuple[LogLinear, npt.NDArray[np.float32]]:
+    """A model whose index looks into one cell of many, at a theta for which that is not enough."""
+    features = Features.of(make_rows(400, 6, seed=5))
+    model = LogLinear(PartitionIndex.build(features, cells=40, probe=1, rng=0))
+    thetas = make_rows(200, 6, seed=6)
+    audit = model.audit(thetas, temperature=0.1, method=LazyGumbel(20))
+    return model, thetas[int(audit.miss.argmax())]
+
+
+# The paper's bound
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Floats, Mask, float]:
+    n = draw(st.integers(2, 30))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    logits = rng.normal(scale=draw(st.sampled_from([0.0, 0.5, 2.0, 10.0])), size=n) + draw(st.floats(-500, 500))
+    head = rng.random(n) < draw(st.floats(0.0, 1.0))
+    head[rng.integers(n)] = True
+    return logits, head, draw(st.one_of(st.floats(-3, 12), st.sampled_from([-np.inf, np.inf])))
+
+
+@fixed
+@given(cases())
+def test_the_papers_bound_is_never_below_the_miss(case: tuple[Floats, Mask, float]) -> None:
+    logits, head, cutoff = case
+    bound, miss = paper_bound(logits, head, cutoff), miss_fixed(logits, head, cutoff)
+    assert 0.0 <= miss <= bound * (1 + 1e-9) <= 1 + 1e-9
+    assert math.copysign(1.0, bound) == 1.0  # no -0.0
+
+
+def naive_bound(logits: Floats, head: Mask, cutoff: float, x: float) -> float:
+    """Section 4.2.1, word for word: 1 - Pr(head max > x) Pr(no unseen row exceeds x)."""
+    below = np.exp(-np.exp(-(x - logits)))
+    unseen_above = np.maximum(np.exp(-np.exp(-cutoff)) - below, 0.0)[~head]
+    return float(1 - (1 - np.prod(below[head])) * np.prod(1 - unseen_above))
+
+
+@fixed
+@given(cases())
+def test_the_threshold_is_near_the_best(case: tuple[Floats, Mask, float]) -> None:
+    logits, head, cutoff = case
+    logits = logits - log_sum_exp(logits[head])
+    found = paper_bound(logits, head, cutoff)
+    with np.errstate(over="ignore"):
+        grid = [naive_bound(logits, head, cutoff, x) for x in np.linspace(-9.0, 12.0, 1500)]
+    assert found <= min(grid) + 1e-3
+    assert found >= min(grid) - 0.01  # and it is that bound, not a smaller number
+
+
+def test_the_papers_bound_really_bounds_and_can_be_loose() -> None:
+    n, times = 40, 100_000
+    logits, noise = normal(n, 1.0, 7), gumbels(times, n, 7)
+    head = head_of(logits, 8, without=1)
+    winner = (logits + noise).argmax(axis=1)
+    missed = ~head[winner] & (noise[np.arange(times), winner] <= 1.5)
+    bound = paper_bound(logits, head, 1.5)
+    assert missed.mean() < bound < 1
+    # Control: a threshold chosen for the head alone, that forgets the unseen rows, bounds nothing.
+    assert missed.mean() > naive_bound(logits, np.ones(n, np.bool_), 1.5, float(logits.max()) - 4)
+
+
+def test_tiny_probabilities_are_not_rounded_to_zero() -> None:
+    """The bound is what a reader compares with the miss: 0 where the miss is 1e-40 would be a lie."""
+    logits, n = np.zeros(1000), 1000
+    for k, l in ((300, 300), (600, 200), (100, 500)):  # noqa: E741
+        head, cutoff = np.arange(n) < k, FixedCutoff(k, l).cutoff(n)
+        miss, bound = miss_fixed(logits, head, cutoff), paper_bound(logits, head, cutoff)
+        assert 0 < miss < 1e-12 and miss <= bound < 1e-9
+
+
+# The report
+
+
+def brute_force(rows: npt.ArrayLike, theta: npt.ArrayLike, found: npt.NDArray[np.int64], temperature: float):
+    logits = logits_of(rows, theta, temperature)
+    head = np.isin(np.arange(len(logits)), found)
+    gap = logits[~head].max() - logits[head].min()
+    recall = np.isin(np.argsort(-logits)[: len(found)], found).mean()
+    mass = np.exp(log_sum_exp(logits[head]) - log_sum_exp(logits))
+    return logits, head, gap, recall, mass
+
+
+@pytest.mark.parametrize("method", [FixedCutoff(30, 50), LazyGumbel(30, gap=0.2), TopKOnly(30)])
+def test_an_audit_equals_brute_force(method) -> None:
+    rows, thetas = make_rows(1000, 6, varied=True, seed=8), make_rows(12, 6, seed=9)
+    model = LogLinear(PartitionIndex.build(Features.of(rows), cells=60, probe=3, rng=0))
+    audit = model.audit(thetas, temperature=0.2, method=method)
+    assert audit.k == 30 and audit.temperature == 0.2 and audit.method == repr(method)
+    seen_gaps = []
+    for b, theta in enumerate(thetas):
+        found = model.index.top_k(theta, 30)
+        logits, head, gap, recall, mass = brute_force(rows, theta, found.ids, 0.2)
+        seen_gaps.append(gap)
+        np.testing.assert_allclose([audit.gap[b], audit.recall[b], audit.head_mass[b]], [gap, recall, mass], atol=1e-5)
+        if isinstance(method, FixedCutoff):
+            expected = miss_fixed(logits, head, -np.log(-np.log1p(-50 / 1000)))
+            np.testing.assert_allclose(audit.bound[b], paper_bound(logits, head, method.cutoff(1000)), rtol=1e-3)
+            assert audit.bound[b] >= audit.miss[b]
+        else:
+            adaptive = miss_adaptive(logits, head, logits[head].min(), 0.2)
+            expected = adaptive if isinstance(method, LazyGumbel) else 1 - mass
+            assert np.isnan(audit.bound[b])
+        np.testing.assert_allclose(audit.miss[b], expected, rtol=1e-3, atol=1e-7)
+    assert max(seen_gaps) > 0.2 and audit.recall.min() < 1  # the index was poor enough to be worth auditing
+
+
+def test_an_exact_index_has_no_gap_full_recall_and_no_adaptive_miss() -> None:
+    model = LogLinear.build(make_rows(500, 5, seed=10))
+    audit = model.audit(make_rows(6, 5, seed=11), temperature=0.05, method=LazyGumbel())
+    assert audit.k == math.ceil(math.sqrt(500))
+    assert (audit.gap <= 1e-6).all() and (audit.recall == 1).all() and (audit.miss <= 1e-7).all()
+    everything = model.audit(make_rows(6, 5, seed=11), method=Exhaustive())
+    assert not everything.miss.any() and (everything.head_mass == pytest.approx(1.0)) and everything.k == 500
+
+
+def test_rows_that_tie_do_not_cost_recall() -> None:
+    rows = np.repeat(make_rows(20, 4, seed=12), 10, axis=0)
+    audit = LogLinear.build(rows).audit(make_rows(10, 4, seed=13), method=TopKOnly(15))
+    assert (audit.recall == 1).all()
+
+
+def test_the_default_is_the_default_sampler_and_a_bare_theta_is_one() -> None:
+    model = LogLinear.build(make_rows(300, 4, seed=14))
+    audit = model.audit(np.ones(4))
+    assert audit.method == repr(FixedCutoff()) and audit.k == math.ceil(3 * math.sqrt(300))
+    assert (
+        audit.miss.shape == audit.bound.shape == audit.gap.shape == audit.recall.shape == audit.head_mass.shape == (1,)
+    )
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        FixedCutoff(),
+        FixedCutoff(delta=1e-12),
+        FixedCutoff(10, 0),
+        FixedCutoff(300, 5),
+        LazyGumbel(),
+        LazyGumbel(300),
+        TopKOnly(7),
+        TopKOnly(300),
+        Exhaustive(),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_the_report_is_a_table(method, size: int) -> None:
+    model = LogLinear.build(make_rows(300, 4, seed=15))
+    audit = model.audit(make_rows(max(size, 1), 4, seed=16)[:size], temperature=0.05, method=method)
+    text = str(audit)
+    lines = text.splitlines()
+    assert lines[0] == f"{method!r} at temperature 0.05, head k = {audit.k}, {size} thetas"
+    assert lines[1].split() == ["mean", "95%", "max"]
+    assert len({len(line) for line in lines[1:]}) == 1
+    if size:
+        names = [line[:24].strip() for line in lines[2:]]
+        assert names[0] == "miss probability" and "mass of the head" in names
+        assert ("the paper's bound" in names) == isinstance(method, FixedCutoff)
+        assert ("gap c (logits)" in names) == (audit.k < 300)
+        shown = lines[2].split()[-3:]
+        expected = [audit.miss.mean(), np.quantile(audit.miss, 0.95), audit.miss.max()]
+        np.testing.assert_allclose([float(v) for v in shown], expected, rtol=0.01, atol=1e-300)
+    assert "nan" not in text and "inf" not in text
+    assert all(word != "-0" for line in lines[2:] for word in line.split())
+
+
+@pytest.mark.parametrize("method", [Frozen(3), UniformTail(), FixedCutoff, "lazy"])
+def test_methods_without_a_closed_form_are_refused(method) -> None:
+    model = LogLinear.build(make_rows(50, 3, seed=17))
+    with pytest.raises(ValueError, match="method"):
+        model.audit(np.ones(3), method=method)
+
+
+def test_bad_thetas_and_temperatures_are_refused() -> None:
+    model = LogLinear.build(make_rows(50, 3, seed=17))
+    with pytest.raises(ValueError, match="theta"):
+        model.audit(np.ones(4))
+    with pytest.raises(ValueError, match="temperature"):
+        model.audit(np.ones(3), temperature=0.0)
+
+
+def test_a_summary_is_plain_data() -> None:
+    model = LogLinear.build(make_rows(50, 3, seed=17))
+    summary = model.audit(make_rows(4, 3), method=FixedCutoff(10, 10)).summary()
+    assert all(isinstance(value, float) for value in summary.values())
+    full = model.audit(make_rows(4, 3), method=Exhaustive()).summary()
+    assert full["gap"] is None and full["bound"] is None and full["miss"] == 0.0 and full["recall"] == 1.0

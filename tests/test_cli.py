@@ -1,0 +1,491 @@
+"""The command line: values against the library, one clear line for bad input, quiet pipes, Ctrl-C."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lazygumbel as lg
+from lazygumbel.cli import app
+
+ROWS, D = 2000, 16
+ESCAPE = "\x1b"
+KINDS = {
+    "exact": "exact",
+    "partition": "partition",
+    "lsh": "lsh",
+    "HNSW16": "faiss",
+    "IVF32,Flat": "faiss",
+}
+AWKWARD = ["[bold]no markup[/bold]", "[/closing]", ":heart:", "naïve", "x" * 200]
+"""Names that a table could spoil: markup, emoji codes, accents, great length."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows as .npy and as named .vec, thetas, and one model of each kind of index."""
+    path = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(ROWS, D)).astype(np.float32)
+    np.save(path / "rows.npy", rows)
+    np.save(path / "theta.npy", rows[7])
+    np.savetxt(path / "theta.txt", rows[7])
+    names = AWKWARD + [f"word{i}" for i in range(len(AWKWARD), 100)]
+    lines = [f"{name} {' '.join(f'{x:.5f}' for x in row)}" for name, row in zip(names, rows, strict=False)]
+    (path / "words.vec").write_text("\n".join([f"100 {D}", *lines]) + "\n", encoding="utf-8")
+    for index in KINDS:
+        run("build", path / "rows.npy", path / index, "--index", index, "--seed", 0)
+    run("build", path / "words.vec", path / "words")
+    return path
+
+
+def run(*arguments: object) -> str:
+    """Standard output of a command that must succeed and say nothing else."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert ESCAPE not in result.stdout
+    return result.stdout
+
+
+def run_json(*arguments: object) -> dict:
+    """What a command prints with --json, NaN and infinity refused."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(run(*arguments, "--json"), parse_constant=refuse)
+
+
+def refused(*arguments: object) -> str:
+    """The one line on standard error of a command that must end with exit code 2."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 2, (result.exit_code, result.output, result.exception)
+    assert result.stdout == ""
+    assert result.stderr.endswith("\n")
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("lazygumbel: "), result.stderr
+    return lines[0]
+
+
+class TestBuildAndInfo:
+    @pytest.mark.parametrize("index", KINDS)
+    def test_every_index_builds_and_holds_the_rows(self, folder: Path, index: str) -> None:
+        facts = run_json("info", folder / index)
+        assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (ROWS, D, "float32", False)
+        assert facts["index"]["kind"] == KINDS[index]
+        model = lg.LogLinear.load(folder / index)
+        ids = np.arange(0, ROWS, 37)
+        assert np.array_equal(model.features.gather(ids), np.load(folder / "rows.npy")[ids])
+
+    def test_a_built_model_is_described_as_info_describes_it(self, folder: Path, tmp_path: Path) -> None:
+        built = run_json("build", folder / "rows.npy", tmp_path / "model", "--cells", 40, "--seed", 0)
+        assert built == run_json("info", tmp_path / "model")
+        assert built["index"]["kind"] == "partition" and built["index"]["cells"] == 40
+        assert "partition" in run("info", tmp_path / "model")
+
+    def test_the_same_seed_builds_the_same_model(self, folder: Path, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            run("build", folder / "rows.npy", tmp_path / name, "--index", "partition", "--seed", 3)
+        orders = [lg.LogLinear.load(tmp_path / name).features.order for name in ("a", "b")]
+        assert np.array_equal(*orders)
+
+    def test_names_come_from_the_file(self, folder: Path) -> None:
+        assert run_json("info", folder / "words")["names"] is True
+        names = lg.LogLinear.load(folder / "words").features.names
+        assert names is not None and list(names)[:6] == [*AWKWARD, "word5"]
+
+    def test_unit_norm_scales_the_rows(self, folder: Path, tmp_path: Path) -> None:
+        run("build", folder / "rows.npy", tmp_path / "unit", "--unit-norm")
+        rows = lg.LogLinear.load(tmp_path / "unit").features.gather(np.arange(50))
+        assert np.allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-6)
+
+    def test_a_model_is_replaced_by_a_new_one(self, folder: Path, tmp_path: Path) -> None:
+        run("build", folder / "words.vec", tmp_path / "model")
+        run("build", folder / "rows.npy", tmp_path / "model", "--index", "exact")
+        assert run_json("info", tmp_path / "model")["n"] == ROWS
+        assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+class TestTheta:
+    @pytest.mark.parametrize("way", [("--theta", "theta.npy"), ("--theta", "theta.txt"), ("--row", "7")])
+    def test_every_way_to_give_theta_gives_the_same_answer(self, folder: Path, way: tuple[str, str]) -> None:
+        value = folder / way[1] if way[0] == "--theta" else way[1]
+        found = run_json("top-k", folder / "exact", 5, way[0], value)
+        rows = np.load(folder / "rows.npy")
+        scores = rows @ rows[7]
+        assert found["ids"] == np.argsort(-scores)[:5].tolist()
+        assert np.allclose(found["scores"], np.sort(scores)[::-1][:5], rtol=1e-5)
+        assert found["rows"] == ROWS and found["exact"] is True and found["names"] is None
+
+    def test_a_name_is_the_row_with_that_name(self, folder: Path) -> None:
+        for i, name in enumerate([*AWKWARD, "word5"]):
+            by_name = run_json("top-k", folder / "words", "--name", name)
+            assert by_name == run_json("top-k", folder / "words", "--row", i)
+            assert by_name["names"][by_name["ids"].index(i)] == name
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "exactly one of --theta, --row and --name"),
+            (("--row", 1, "--name", "word5"), "exactly one of --theta, --row and --name"),
+            (("--row", 1, "--theta", "theta.npy"), "exactly one of --theta, --row and --name"),
+            (("--row", 100), "100"),
+            (("--row=-1",), "-1"),
+            (("--name", "nobody"), "no row is named 'nobody'"),
+            (("--theta", "absent.npy"), "absent.npy"),
+            (("--theta", "rows.npy"), "d = 16"),
+            (("--theta", "words.vec"), "cannot be read as numbers"),
+            (("--theta", "empty.npy"), "empty.npy cannot be read"),
+            (("--theta", "empty.txt"), "d = 16"),
+            (("--theta", "nan.txt"), "NaN"),
+        ],
+    )
+    @pytest.mark.parametrize("command", ["top-k", "sample", "log-partition"])
+    def test_a_bad_theta_is_refused(self, folder: Path, command: str, arguments: tuple, said: str) -> None:
+        for name, text in (("empty.npy", ""), ("empty.txt", ""), ("nan.txt", "nan " * D)):
+            (folder / name).write_text(text)
+        placed = [folder / a if str(a).endswith((".npy", ".txt", ".vec")) else a for a in arguments]
+        assert said in refused(command, folder / "words", *placed)
+
+    def test_a_name_needs_names(self, folder: Path) -> None:
+        assert "have no names" in refused("top-k", folder / "exact", "--name", "word5")
+
+
+class TestSample:
+    @pytest.mark.parametrize("index", KINDS)
+    def test_a_seed_gives_the_draws_of_the_library(self, folder: Path, index: str) -> None:
+        drawn = run_json("sample", folder / index, 20, "--row", 3, "--temperature", 5, "--seed", 1)
+        model = lg.LogLinear.load(folder / index)
+        expected = model(model.features.gather(3), temperature=5.0).sample(20, rng=1)
+        assert drawn["ids"] == expected.ids.tolist()
+        # Twenty draws from so few rows are cheapest by one dense pass, which a calibrated partition makes.
+        assert drawn["label"] == expected.label and (expected.label == "exact") == (index in ("exact", "partition"))
+        assert drawn["rows"] == expected.rows and len(drawn["values"]) == 20
+
+    @pytest.mark.parametrize("method", ["exhaustive", "lazy", "fixed-cutoff", "top-k"])
+    def test_methods(self, folder: Path, method: str) -> None:
+        ids = run_json("sample", folder / "partition", 5, "--row", 3, "--method", method, "--seed", 0)["ids"]
+        assert len(ids) == 5 and all(0 <= i < ROWS for i in ids)
+
+    def test_k_sets_the_head(self, folder: Path) -> None:
+        drawn = run_json(
+            "sample", folder / "exact", 500, "--row", 3, "--temperature", 100, "--method", "top-k", "--k", 4
+        )
+        assert len(set(drawn["ids"])) == 4
+
+    @pytest.mark.parametrize("method", [(), ("--method", "lazy"), ("--method", "exhaustive"), ("--k", 80)])
+    def test_without_replacement_gives_distinct_rows(self, folder: Path, method: tuple) -> None:
+        drawn = run_json("sample", folder / "partition", 30, "--without-replacement", "--row", 3, "--seed", 0, *method)
+        assert len(set(drawn["ids"])) == 30
+        assert drawn["values"] == sorted(drawn["values"], reverse=True)
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("--method", "nonsense"), "exhaustive, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense", "--without-replacement"), "exhaustive, lazy, fixed-cutoff, top-k"),
+            (("--method", "top-k", "--without-replacement"), "cannot draw without replacement"),
+            (("--method", "exhaustive", "--k", 5), "k:"),
+            (("--method", "top-k", "--k", 0), "k must be at least 1"),
+            (("--temperature", 0), "temperature must be greater than 0"),
+            (("--temperature=-1",), "temperature must be greater than 0"),
+            (("--temperature", "nan"), "temperature must be finite"),
+            (("--seed=-1",), "non-negative"),
+        ],
+    )
+    def test_bad_options_are_refused(self, folder: Path, arguments: tuple, said: str) -> None:
+        assert said in refused("sample", folder / "partition", "--row", 3, *arguments)
+
+    def test_bad_sizes_are_refused(self, folder: Path) -> None:
+        assert "size" in refused("sample", folder / "exact", "--row", 3, "--", "-2")
+        assert "only 100 rows" in refused("sample", folder / "words", 101, "--row", 3, "--without-replacement")
+
+
+class TestLogPartition:
+    def exact(self, folder: Path) -> float:
+        rows = np.load(folder / "rows.npy").astype(np.float64)
+        return float(np.log(np.exp(rows @ rows[3] / 4).sum()))
+
+    def test_exact(self, folder: Path) -> None:
+        found = run_json("log-partition", folder / "partition", "--row", 3, "--temperature", 4, "--exact")
+        assert found["log_partition"] == pytest.approx(self.exact(folder), rel=1e-6)
+        assert (found["stderr"], found["rows"], found["label"]) == (0.0, ROWS, "exact")
+
+    @pytest.mark.parametrize("budget", [(), ("--rel-err", 0.05), ("--k", 300)])
+    def test_estimates_come_with_an_interval(self, folder: Path, budget: tuple) -> None:
+        found = run_json("log-partition", folder / "partition", "--row", 3, "--temperature", 4, "--seed", 0, *budget)
+        assert found["log_partition"] == pytest.approx(self.exact(folder), abs=0.2)
+        low, high = found["interval"]
+        assert low <= found["log_partition"] <= high
+        if budget:  # without, the 1% that the model was calibrated for takes every row of so few
+            assert 0 < found["stderr"] < 0.2 and found["rows"] < ROWS
+
+    def test_contradictions_are_refused(self, folder: Path) -> None:
+        common = ("log-partition", folder / "partition", "--row", 3)
+        assert "exact" in refused(*common, "--exact", "--k", 5)
+        assert "rel_err" in refused(*common, "--exact", "--rel-err", 0.1)
+        assert "rel_err" in refused(*common, "--rel-err", 5)
+
+
+class TestAudit:
+    @pytest.mark.parametrize("method", ["exhaustive", "lazy", "fixed-cutoff", "top-k"])
+    def test_the_figures_are_those_of_the_library(self, folder: Path, method: str) -> None:
+        found = run_json("audit", folder / "partition", "--method", method, "--thetas", 3, "--seed", 0)
+        assert found["thetas"] == 3
+        assert 0 <= found["miss"] <= found["max_miss"] <= 1
+        assert (found["bound"] is None) == (method != "fixed-cutoff")
+        model = lg.LogLinear.load(folder / "partition")
+        thetas = model.features.gather(np.random.default_rng(0).integers(ROWS, size=3))
+        methods = {
+            "exhaustive": lg.Exhaustive(),
+            "lazy": lg.LazyGumbel(),
+            "fixed-cutoff": lg.FixedCutoff(),
+            "top-k": lg.TopKOnly(100),
+        }
+        assert found["miss"] == pytest.approx(model.audit(thetas, method=methods[method]).miss.mean())
+
+    def test_one_theta(self, folder: Path) -> None:
+        assert run_json("audit", folder / "words", "--name", "word5")["thetas"] == 1
+        assert "miss probability" in run("audit", folder / "words", "--name", "word5")
+
+    def test_no_thetas_are_refused(self, folder: Path) -> None:
+        assert "thetas must be at least 1" in refused("audit", folder / "words", "--thetas", 0)
+
+
+class TestTables:
+    """What people read: whole names, as they are, in a pipe of any width."""
+
+    def test_names_are_printed_as_they_are(self, folder: Path) -> None:
+        table = run("top-k", folder / "words", 100, "--row", 0)
+        assert table.split("\n")[0].split() == ["id", "name", "score"]
+        for name in AWKWARD:
+            assert name in table
+
+    def test_rows_without_names_have_no_column_of_names(self, folder: Path) -> None:
+        assert run("sample", folder / "exact", 3, "--row", 0).split("\n")[0].strip() == "id"
+
+    def test_log_partition_and_info(self, folder: Path) -> None:
+        titles, facts = run("log-partition", folder / "partition", "--row", 3).splitlines()
+        assert titles.split() == ["log", "Z", "stderr", "95%", "interval", "rows", "label"]
+        assert facts.split()[-1] in ("exact", "calibrated", "heuristic")
+        assert run("info", folder / "words").split("\n")[0].split() == ["path", str(folder / "words")]
+
+
+class TestBadFiles:
+    def target(self, tmp_path: Path) -> Path:
+        return tmp_path / "target"
+
+    @pytest.mark.parametrize(
+        ("name", "options", "said"),
+        [
+            ("absent.npy", (), "there is no file"),
+            ("rows.xyz", (), ".xyz"),
+            ("nan.npy", (), "row 3"),
+            ("nan.npy", ("--index", "partition"), "row 3"),
+            ("nan.npy", ("--unit-norm",), "row 3"),
+            ("flat.npy", (), "shape"),
+            ("text.npy", (), "text.npy"),
+            ("rows.npy", ("--index", "exact", "--cells", 10), "cells goes with a partition index only"),
+            ("rows.npy", ("--index", "lsh", "--cells", 10), "cells goes with a partition index only"),
+            ("rows.npy", ("--cells", 0), "cells must be at least 1"),
+            ("rows.npy", ("--cells", 10**6), "cells must be at most"),
+            ("rows.npy", ("--index", "Nonsense12"), "factory"),
+        ],
+    )
+    def test_nothing_is_built_from_bad_input(
+        self, folder: Path, tmp_path: Path, name: str, options: tuple, said: str
+    ) -> None:
+        rows = np.load(folder / "rows.npy")
+        np.save(tmp_path / "flat.npy", rows[0])
+        rows[3, 2] = np.nan
+        np.save(tmp_path / "nan.npy", rows)
+        (tmp_path / "text.npy").write_text("not an array")
+        (tmp_path / "rows.xyz").write_text("")
+        shutil.copy(folder / "rows.npy", tmp_path)
+        assert said in refused("build", tmp_path / name, self.target(tmp_path), *options)
+        assert not self.target(tmp_path).exists()
+
+    def test_a_folder_of_something_else_is_left_alone(self, folder: Path, tmp_path: Path) -> None:
+        mine = tmp_path / "target" / "thesis.txt"
+        mine.parent.mkdir()
+        mine.write_text("precious")
+        assert "thesis.txt" in refused("build", folder / "words.vec", mine.parent)
+        assert [p.name for p in mine.parent.iterdir()] == ["thesis.txt"] and mine.read_text() == "precious"
+
+    def test_a_file_is_no_target(self, folder: Path) -> None:
+        assert "is a file" in refused("build", folder / "words.vec", folder / "theta.txt")
+
+    @pytest.mark.parametrize("command", ["info", "top-k", "sample", "log-partition", "audit"])
+    def test_what_is_no_model_is_refused(self, folder: Path, tmp_path: Path, command: str) -> None:
+        theta = () if command == "info" else ("--row", 1)
+        assert "no such folder" in refused(command, tmp_path / "absent", *theta)
+        assert "no model here" in refused(command, tmp_path, *theta)
+        assert "lazygumbel: " in refused(command, folder / "theta.txt", *theta)
+
+    @pytest.mark.parametrize("damage", ["config", "truncated", "missing", "flipped"])
+    def test_a_damaged_model_is_refused(self, folder: Path, tmp_path: Path, damage: str) -> None:
+        model = tmp_path / "model"
+        shutil.copytree(folder / "partition", model)
+        data = next(model.glob("data-*"))
+        if damage == "config":
+            text = (model / "config.json").read_text()
+            (model / "config.json").write_text(text[: len(text) // 2])
+        elif damage == "truncated":
+            os.truncate(data / "rows.npy", 1000)
+        elif damage == "missing":
+            (data / "offsets.npy").unlink()
+        else:
+            content = bytearray((data / "centroids.npy").read_bytes())
+            content[-1] ^= 1
+            (data / "centroids.npy").write_bytes(content)
+        named = {"config": "config.json", "truncated": "rows.npy", "missing": "offsets.npy", "flipped": "centroids.npy"}
+        assert named[damage] in refused("sample", model, "--row", 1)
+
+
+class Started:
+    """A command in a process of its own, its standard error on a terminal, its standard output in a pipe."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._terminal, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from lazygumbel.cli import main; main()", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def wait_for(self, text: str) -> None:
+        """Until the terminal shows this."""
+        while text not in self.shown:
+            assert self._read(60), f"{text!r} never came: {self.shown!r}"
+
+    def finish(self) -> tuple[int, str]:
+        """Exit code and standard output."""
+        while self._read(60):  # until the other end closes; a terminal that nobody reads would stop the process
+            pass
+        out, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, out.decode()
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._terminal], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._terminal, 65536)
+        except OSError:  # Linux: the other end is closed
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        os.close(self._terminal)
+
+
+class TestProcesses:
+    """The command as users run it."""
+
+    @pytest.fixture
+    def large(self, tmp_path: Path) -> Path:
+        """Rows that take a few seconds to build over."""
+        rows = np.random.default_rng(0).standard_normal((60_000, 64), dtype=np.float32)
+        np.save(tmp_path / "large.npy", rows)
+        return tmp_path / "large.npy"
+
+    @pytest.fixture
+    def start(self) -> Iterator[type[Started]]:
+        made: list[Started] = []
+
+        class Noted(Started):
+            def __init__(self, *arguments: object) -> None:
+                super().__init__(*arguments)
+                made.append(self)
+
+        yield Noted
+        for one in made:
+            one.close()
+
+    def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """The installed command, everything in pipes."""
+        command = Path(sys.executable).parent / "lazygumbel"
+        return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+    def test_pipes_hold_no_bars_and_no_escape_codes(self, folder: Path, tmp_path: Path) -> None:
+        built = self.call("build", folder / "rows.npy", tmp_path / "model", "--index", "partition")
+        assert (built.returncode, built.stderr) == (0, "")
+        drawn = self.call("sample", tmp_path / "model", 3, "--row", 0)
+        assert (drawn.returncode, drawn.stderr) == (0, "")
+        assert ESCAPE not in built.stdout + drawn.stdout
+        assert len(drawn.stdout.split()) == 4
+
+    def test_bad_input_is_one_line_and_exit_code_2(self, tmp_path: Path) -> None:
+        ended = self.call("info", tmp_path / "absent")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr == f"lazygumbel: {tmp_path / 'absent'}: there is no such folder\n"
+
+    def test_a_reader_that_has_enough_is_no_error(self, folder: Path) -> None:
+        command = Path(sys.executable).parent / "lazygumbel"
+        arguments = [command, "sample", folder / "exact", "200000", "--row", "0", "--json"]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stderr is not None
+            process.stdout.read(10)
+            process.stdout.close()
+            assert process.stderr.read() == b""
+
+    def test_a_terminal_shows_progress(self, folder: Path, tmp_path: Path, start: type[Started]) -> None:
+        started = start("build", folder / "rows.npy", tmp_path / "model", "--index", "partition", "--json")
+        code, out = started.finish()
+        assert code == 0 and json.loads(out)["n"] == ROWS
+        for stage in ("training cells", "assigning rows to cells", "ordering rows", f"{ROWS}/{ROWS}"):
+            assert stage in started.shown
+        assert ESCAPE in started.shown
+
+    @pytest.mark.parametrize(
+        ("index", "stage"),
+        [("partition", "training cells"), ("lsh", "hashing rows"), ("HNSW32", "building FAISS HNSW32")],
+    )
+    def test_interrupting_a_build_leaves_nothing(
+        self, large: Path, tmp_path: Path, start: type[Started], index: str, stage: str
+    ) -> None:
+        started = start("build", large, tmp_path / "model", "--index", index)
+        started.wait_for(stage)
+        started.process.send_signal(signal.SIGINT)
+        code, out = started.finish()
+        assert (code, out) == (130, "")
+        assert "lazygumbel: interrupted" in started.shown and "Traceback" not in started.shown
+        assert [p.name for p in tmp_path.iterdir()] == ["large.npy"]
+
+    def test_interrupting_a_save_keeps_the_old_model_or_the_new_one(
+        self, folder: Path, large: Path, tmp_path: Path, start: type[Started]
+    ) -> None:
+        target = tmp_path / "model"
+        shutil.copytree(folder / "exact", target)
+        before = {p.name for p in target.iterdir()}
+        started = start("build", large, target, "--index", "exact")
+        deadline = time.monotonic() + 60
+        while {p.name for p in target.iterdir()} == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        started.process.send_signal(signal.SIGINT)
+        code, _ = started.finish()
+        assert code in (0, 130)
+        assert len(list(target.iterdir())) == 2
+        if code == 130:
+            assert "lazygumbel: interrupted" in started.shown
+        assert lg.LogLinear.load(target).features.n in ((ROWS, 60_000) if code else (60_000,))

@@ -1,0 +1,464 @@
+"""What a user touches: shapes, types, exclusions and refusals of every question to a `Distribution`."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lazygumbel import (
+    Distribution,
+    ExactIndex,
+    Exhaustive,
+    FaissIndex,
+    Features,
+    FixedCutoff,
+    Frozen,
+    Index,
+    LazyGumbel,
+    LogLinear,
+    LSHIndex,
+    PartitionIndex,
+    TopKOnly,
+    UniformTail,
+)
+from statistics_helpers import logits_of, make_rows, mean_p, probabilities_of
+
+N, D = 300, 5
+ROWS = make_rows(N, D, varied=True, seed=1)
+THETAS = 3 * make_rows(4, D, seed=2)
+SHAPES = {(): THETAS[0], (1,): THETAS[:1], (4,): THETAS, (0,): THETAS[:0]}
+
+Ask = Callable[[Distribution], object]
+
+
+def exact_model() -> LogLinear:
+    return LogLinear(ExactIndex.build(Features.of(ROWS)))
+
+
+def partition_model() -> LogLinear:
+    return LogLinear(PartitionIndex.build(Features.of(ROWS), cells=20, probe=3, rng=0))
+
+
+@pytest.fixture(scope="module", params=["exact", "partition"])
+def model(request: pytest.FixtureRequest) -> LogLinear:
+    return exact_model() if request.param == "exact" else partition_model()
+
+
+# Shapes and types
+
+
+def check_array(array: object, shape: tuple[int, ...], dtype: type) -> None:
+    assert type(array) is np.ndarray, f"{type(array)} in place of an array"
+    assert array.shape == shape and array.dtype == dtype
+
+
+def check_estimate(estimate, shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
+    check_array(estimate.value, shape, np.float64)
+    check_array(estimate.stderr, shape, np.float64)
+    check_array(estimate.rows, batch, np.int64)
+    for end in estimate.interval():
+        check_array(end, shape, np.float64)
+    assert estimate.label in ("exact", "calibrated", "heuristic") and estimate.exact == (estimate.label == "exact")
+
+
+@pytest.mark.parametrize("batch", list(SHAPES))
+@pytest.mark.parametrize("method", [None, Exhaustive(), UniformTail(20, 20), TopKOnly(20)])
+def test_shapes_of_estimates(model: LogLinear, batch: tuple[int, ...], method) -> None:
+    dist = model(SHAPES[batch], temperature=0.5)
+    assert dist.batch_shape == batch
+    check_estimate(dist.log_partition(method=method, rng=0), batch, batch)
+    check_estimate(dist.entropy(method=method, rng=0), batch, batch)
+    check_estimate(dist.expectation(method=method, rng=0), (*batch, D), batch)
+    check_estimate(dist.expectation(lambda ids: ids / 2, method=method, rng=0), batch, batch)
+    check_estimate(dist.expectation(lambda ids: ids % 2 == 0, method=method, rng=0), batch, batch)
+    check_estimate(dist.expectation(lambda ids: np.stack([ids] * 3, 1), method=method, rng=0), (*batch, 3), batch)
+    check_estimate(dist.expectation(lambda ids: ids[:, None], method=method, rng=0), (*batch, 1), batch)
+    check_estimate(dist.expectation(lambda ids: ids.tolist(), method=method, rng=0), batch, batch)
+    for sample in ((), (2,), (2, 3), (0,)):
+        ids = np.zeros(sample + batch, dtype=np.int64)
+        check_estimate(dist.log_prob(ids, method=method, rng=0), sample + batch, batch)
+
+
+@pytest.mark.parametrize("batch", list(SHAPES))
+def test_shapes_of_merged_estimates(model: LogLinear, batch: tuple[int, ...]) -> None:
+    dist = model(SHAPES[batch])
+    half = np.arange(N) < N // 2
+    parts = [dist.log_partition(exclude=mask, method=Exhaustive()) for mask in (half, ~half)]
+    merged = parts[0].merge(parts[1])
+    check_estimate(merged, batch, batch)
+    np.testing.assert_allclose(merged.value, dist.log_partition(method=Exhaustive()).value)
+
+
+@pytest.mark.parametrize("batch", list(SHAPES))
+def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
+    dist = model(SHAPES[batch], temperature=0.5)
+    for size, shape in ((1, (1,)), (7, (7,)), ((2, 3), (2, 3)), ((), ()), (0, (0,)), (np.int32(2), (2,))):
+        drawn = dist.sample(size, rng=0)
+        check_array(drawn.ids, shape + batch, np.int64)
+        check_array(drawn.values, shape + batch, np.float64)
+        check_array(drawn.rows, batch, np.int64)
+    for size in (1, 6, N):
+        ordered = dist.sample_without_replacement(size, rng=0)
+        check_array(ordered.ids, (*batch, size), np.int64)
+        for values in (ordered.logits, ordered.values, ordered.inclusion, ordered.weights):
+            check_array(values, (*batch, size), np.float64)
+        check_array(ordered.threshold, batch, np.float64)
+        check_array(ordered.rows, batch, np.int64)
+        check_array(ordered.log_partition, batch, np.float64)
+    for exclude in (None, [3, 4]):
+        best = dist.top_k(6, exclude=exclude)
+        check_array(best.ids, (*batch, 6), np.int64)
+        check_array(best.scores, (*batch, 6), np.float32)
+        check_array(best.rows, batch, np.int64)
+        check_array(dist.mode(exclude=exclude), batch, np.int64)
+        assert best.k == 6
+        if batch != (0,):
+            assert dist.top_k(N + 5, exclude=exclude).ids.shape == (*batch, N - len(exclude or []))
+    assert dist.top_k(N + 5).ids.shape == (*batch, N)
+
+
+def test_a_batch_of_one_and_a_bare_theta_agree(model: LogLinear) -> None:
+    bare, one = model(THETAS[0]), model(THETAS[:1])
+    for ask in (
+        lambda d: d.log_partition(rng=1).value,
+        lambda d: d.expectation(rng=1).value,
+        lambda d: d.entropy(rng=1).value,
+        lambda d: d.log_prob(np.zeros((3, *d.batch_shape), dtype=np.int64), rng=1).value,
+        lambda d: d.sample(5, rng=1).ids,
+        lambda d: d.sample_without_replacement(5, rng=1).ids,
+        lambda d: d.top_k(5).ids,
+    ):
+        np.testing.assert_array_equal(np.ravel(ask(bare)), np.ravel(ask(one)))
+
+
+def test_a_distribution_says_what_it_is(model: LogLinear) -> None:
+    assert repr(model(THETAS, temperature=0.25)) == "Distribution(n=300, d=5, batch_shape=(4,), temperature=0.25)"
+    assert model(THETAS, temperature=2).temperature == 2.0
+
+
+def test_integers_and_lists_are_thetas_too(model: LogLinear) -> None:
+    assert (
+        model([1, 0, 2, 0, -1]).log_partition(rng=0).value
+        == model(np.array([1.0, 0, 2, 0, -1])).log_partition(rng=0).value
+    )
+
+
+# Values
+
+
+def test_probabilities_sum_to_one_and_are_the_softmax(model: LogLinear) -> None:
+    every = np.tile(np.arange(N)[:, None], (1, 4))
+    found = np.exp(model(THETAS, temperature=0.3).log_prob(every, method=Exhaustive()).value)
+    np.testing.assert_allclose(found.sum(axis=0), 1.0, rtol=1e-5)
+    for b, theta in enumerate(THETAS):
+        np.testing.assert_allclose(found[:, b], probabilities_of(ROWS, theta, 0.3), rtol=1e-4)
+    left = np.exp(model(THETAS, temperature=0.3).log_prob(every, method=Exhaustive(), exclude=[0, 7]).value)
+    np.testing.assert_allclose(left.sum(axis=0), 1.0, rtol=1e-5)
+
+
+def test_the_mode_and_the_top_are_the_true_ones() -> None:
+    dist = exact_model()(THETAS)
+    for b, theta in enumerate(THETAS):
+        truth = np.argsort(-logits_of(ROWS, theta), kind="stable")
+        np.testing.assert_array_equal(dist.top_k(9).ids[b], truth[:9])
+        assert dist.mode()[b] == truth[0]
+        np.testing.assert_allclose(dist.top_k(9).scores[b], logits_of(ROWS, theta)[truth[:9]], rtol=1e-5)
+    assert dist.top_k(9).exact
+
+
+def test_rel_err_sets_the_budget_of_the_default_method() -> None:
+    features = Features.of(make_rows(5000, 4, seed=3))
+    dist = LogLinear(PartitionIndex.build(features, cells=50, rng=0))(np.ones(4))
+    rough, fine = (dist.log_partition(rel_err=e, rng=0) for e in (0.5, 0.1))
+    assert fine.rows > rough.rows and fine.stderr < rough.stderr
+    truth = dist.log_partition(method=Exhaustive()).value
+    assert abs(fine.value - truth) < 0.1
+    for ask in (dist.entropy, dist.expectation):
+        assert ask(rel_err=1.0, rng=0).rows > ask(rel_err=1.9, rng=0).rows
+
+
+# Exclusions
+
+
+def masks() -> dict[str, tuple[object, list[npt.NDArray[np.int64]]]]:
+    """Ways to exclude rows for four thetas, and the ids that each theta then leaves out."""
+    rng = np.random.default_rng(4)
+    some = np.unique(rng.integers(N, size=60))
+    each = [np.unique(rng.integers(N, size=s)) for s in (1, 30, 200, 5)]
+    heads = [np.argsort(-logits_of(ROWS, theta))[:150] for theta in THETAS]
+    mask, table = np.isin(np.arange(N), some), np.stack([np.isin(np.arange(N), e) for e in each])
+    all_but_one = np.delete(np.arange(N), 17)
+    return {
+        "ids": (some, [some] * 4),
+        "list": (some.tolist(), [some] * 4),
+        "repeated": (np.concatenate([some, some[:5]]), [some] * 4),
+        "nothing": ([], [some[:0]] * 4),
+        "mask": (mask, [some] * 4),
+        "mask list": (mask.tolist(), [some] * 4),
+        "per theta": (each, each),
+        "tuple": (tuple(e.tolist() for e in each), each),
+        "empty per theta": ([[], [1], [], []], [some[:0], np.array([1]), some[:0], some[:0]]),
+        "masks": (table, each),
+        "list of masks": (list(table), each),
+        "table of ids": (np.tile(some[:6], (4, 1)), [some[:6]] * 4),
+        "whole heads": (heads, heads),
+        "all but one": (all_but_one, [all_but_one] * 4),
+    }
+
+
+@pytest.mark.parametrize("way", list(masks()))
+def test_exclusions_equal_brute_force(model: LogLinear, way: str) -> None:
+    exclude, excluded = masks()[way]
+    dist = model(THETAS, temperature=0.5)
+    table = np.random.default_rng(5).normal(size=(N, 2))
+    p = np.stack([probabilities_of(ROWS, t, 0.5, e) for t, e in zip(THETAS, excluded, strict=True)])
+    logits = np.stack([logits_of(ROWS, theta, 0.5) for theta in THETAS])
+    log_z = np.log(np.where(p > 0, np.exp(logits), 0.0).sum(axis=1))
+    for method in (Exhaustive(), UniformTail(N, 2), TopKOnly(N)):  # the last two by a head that holds every row
+        ask = {"method": method, "exclude": exclude, "rng": 0}
+        entropies = -np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0).sum(axis=1)
+        np.testing.assert_allclose(dist.log_partition(**ask).value, log_z, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(dist.expectation(**ask).value, p @ ROWS, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            dist.expectation(lambda ids: table[ids], **ask).value, p @ table, rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(dist.entropy(**ask).value, entropies, rtol=1e-4, atol=1e-5)
+        every = np.tile(np.arange(N)[:, None], (1, 4))
+        found = dist.log_prob(every, **ask).value
+        np.testing.assert_array_equal(np.isneginf(found), (p == 0).T)
+        np.testing.assert_allclose(np.exp(found), p.T, rtol=1e-4)
+        assert dist.log_partition(**ask).exact
+    assert not np.isin(dist.sample(50, exclude=exclude, rng=0).ids[:, 0], excluded[0]).any()
+
+
+@pytest.mark.parametrize("way", list(masks()))
+def test_the_top_after_exclusions(way: str) -> None:
+    exclude, excluded = masks()[way]
+    dist = exact_model()(THETAS)
+    left = min(N - len(e) for e in excluded)
+    for k in (1, 2, 10, 90, N):
+        found = dist.top_k(k, exclude=exclude)
+        assert found.ids.shape == (4, min(k, left)) and found.exact and found.k == k
+        for b, theta in enumerate(THETAS):
+            logits = logits_of(ROWS, theta)
+            logits[excluded[b]] = -np.inf
+            truth = np.argsort(-logits, kind="stable")[: min(k, left)]
+            np.testing.assert_array_equal(found.ids[b], truth)
+            np.testing.assert_allclose(found.scores[b], logits[truth], rtol=1e-5, atol=1e-6)
+            assert dist.mode(exclude=exclude)[b] == truth[0]
+
+
+def test_few_rows_left_far_down_the_ranking() -> None:
+    """Half of what is left ranks high and half low: the index must be asked until all of it is there."""
+    order = np.argsort(-logits_of(ROWS, THETAS[0]))
+    kept = np.concatenate([order[5:10], order[200:205]])
+    exclude = np.setdiff1d(np.arange(N), kept)
+    for model in (exact_model(), partition_model()):
+        dist = model(THETAS[0])
+        np.testing.assert_array_equal(dist.top_k(8, exclude=exclude).ids, kept[:8])
+        np.testing.assert_array_equal(dist.top_k(10, exclude=exclude).ids, kept)
+        estimate = dist.log_partition(method=UniformTail(8, 2), exclude=exclude, rng=0)
+        truth = np.log(np.exp(logits_of(ROWS, THETAS[0])[kept]).sum())
+        assert abs(estimate.value - truth) < 0.5
+        assert sorted(dist.sample_without_replacement(10, exclude=exclude, rng=0).ids) == sorted(kept)
+
+
+@pytest.mark.parametrize("build", [ExactIndex.build, lambda f: PartitionIndex.build(f, cells=15, probe=2, rng=0)])
+def test_estimates_with_the_head_excluded_are_unbiased(build: Callable[[Features], Index]) -> None:
+    theta = THETAS[0]
+    order = np.argsort(-logits_of(ROWS, theta))
+    exclude = order[:60]
+    model = LogLinear(build(Features.of(ROWS)))
+    dist = model(np.tile(theta, (3000, 1)))
+    estimates = np.exp(dist.log_partition(method=UniformTail(10, 10), exclude=exclude, rng=6).value)
+    assert mean_p(estimates, np.exp(logits_of(ROWS, theta)[order[60:]]).sum()) > 1e-3
+    assert mean_p(estimates, np.exp(logits_of(ROWS, theta)).sum()) < 1e-6  # control: nothing excluded
+
+
+def test_exclusions_of_one_theta_leave_the_others_alone(model: LogLinear) -> None:
+    dist = model(THETAS)
+    only = dist.log_partition(method=Exhaustive(), exclude=[[0, 1, 2], [], [], []]).value
+    none = dist.log_partition(method=Exhaustive()).value
+    assert only[0] < none[0]
+    np.testing.assert_array_equal(only[1:], none[1:])
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("theta", "name"),
+    [
+        ([np.nan] * D, "theta"),
+        ([np.inf] * D, "theta"),
+        ([1e39] * D, "theta"),
+        (np.ones(D + 1), "theta"),
+        (np.ones((2, D - 1)), "theta"),
+        (np.ones((1, 1, D)), "theta"),
+        (1.0, "theta"),
+        ([], "theta"),
+        (np.ones(D) * 1j, "theta"),
+        (["a"] * D, "theta"),
+        ("theta.npy", "theta"),
+        (None, "theta"),
+        (np.ones(D, dtype=np.bool_), "theta"),
+    ],
+)
+def test_bad_thetas_are_refused(model: LogLinear, theta: npt.ArrayLike, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        model(theta)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, -1.0, np.nan, np.inf, "warm", None, True, 1j, [1.0]])
+def test_bad_temperatures_are_refused(model: LogLinear, temperature) -> None:
+    with pytest.raises(ValueError, match="temperature"):
+        model(THETAS, temperature=temperature)
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda d: d.sample(-1), "size"),
+        (lambda d: d.sample(2.0), "size"),
+        (lambda d: d.sample(True), "size"),
+        (lambda d: d.sample((2, -1)), "size"),
+        (lambda d: d.sample([2, 3]), "size"),
+        (lambda d: d.sample("two"), "size"),
+        (lambda d: d.sample(None), "size"),
+        (lambda d: d.sample_without_replacement(0), "size"),
+        (lambda d: d.sample_without_replacement(2.5), "size"),
+        (lambda d: d.sample_without_replacement(N + 1), "size"),
+        (lambda d: d.sample_without_replacement(N, exclude=[3]), "size"),
+        (lambda d: d.top_k(0), "k must"),
+        (lambda d: d.top_k(2.0), "k must"),
+        (lambda d: d.top_k(0, exclude=[1]), "k must"),
+        (lambda d: d.log_prob(np.full(4, N)), "ids"),
+        (lambda d: d.log_prob(np.full(4, -1)), "ids"),
+        (lambda d: d.log_prob(np.full(4, 1.0)), "ids"),
+        (lambda d: d.log_prob(["a"] * 4), "ids"),
+        (lambda d: d.log_prob([1, 2, 3]), "ids"),
+        (lambda d: d.log_prob(5), "ids"),
+        (lambda d: d.log_prob(np.zeros((4, 2), dtype=int)), "ids"),
+        (lambda d: d.log_partition(rel_err=0.0), "rel_err"),
+        (lambda d: d.log_partition(rel_err=-1), "rel_err"),
+        (lambda d: d.log_partition(rel_err=2.0), "rel_err"),
+        (lambda d: d.log_partition(rel_err=np.nan), "rel_err"),
+        (lambda d: d.log_partition(rel_err="low"), "rel_err"),
+        (lambda d: d.log_partition(rel_err=0.1, method=UniformTail()), "rel_err"),
+        (lambda d: d.log_partition(rel_err=0.1, method=Frozen(4)), "rel_err"),
+        (lambda d: d.expectation(rel_err=0.1, method=UniformTail()), "rel_err"),
+        (lambda d: d.entropy(rel_err=0.1, method=Exhaustive()), "rel_err"),
+        (lambda d: d.log_prob([1, 2, 3, 4], rel_err=0.1, method=Exhaustive()), "rel_err"),
+        (lambda d: d.entropy(rel_err=-1), "rel_err"),
+        (lambda d: d.expectation(lambda _: 1.0), r"f must.*\(\)"),
+        (lambda d: d.expectation(lambda ids: ids[:-1]), "f must"),
+        (lambda d: d.expectation(lambda ids: np.ones((2, len(ids)))), "f must"),
+        (lambda d: d.expectation(lambda ids: np.ones((len(ids), 2, 2))), "f must"),
+        (lambda d: d.expectation(lambda ids: ids * 1j), "f must"),
+        (lambda d: d.expectation(lambda ids: ids.astype(str)), "f must"),
+        (lambda d: d.expectation(lambda _: [[1.0], [2.0, 3.0]]), "f must"),
+        (lambda d: d.expectation(lambda _: None), "f must"),
+    ],
+)
+def test_bad_questions_are_refused_by_name(model: LogLinear, ask: Ask, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        ask(model(THETAS))
+
+
+@pytest.mark.parametrize(
+    ("method", "questions"),
+    [
+        (LazyGumbel(), ["log_partition", "expectation", "entropy", "log_prob"]),
+        (FixedCutoff(), ["log_partition", "expectation", "entropy", "log_prob", "sample_without_replacement"]),
+        (UniformTail(), ["sample", "sample_without_replacement"]),
+        (TopKOnly(5), ["sample_without_replacement"]),
+        (Frozen(3), ["expectation", "entropy", "log_prob", "sample_without_replacement"]),
+        (Frozen, ["log_partition", "sample"]),
+        (Exhaustive, ["sample", "log_partition", "expectation", "entropy", "sample_without_replacement"]),
+        (LazyGumbel, ["sample", "sample_without_replacement"]),
+        ("exhaustive", ["sample", "log_partition", "expectation", "entropy", "sample_without_replacement"]),
+    ],
+)
+def test_methods_without_the_capability_are_refused(model: LogLinear, method, questions: list[str]) -> None:
+    dist = model(THETAS[0])
+    for question in questions:
+        arguments = {"log_prob": (3,), "sample": (2,), "sample_without_replacement": (2,)}.get(question, ())
+        with pytest.raises(ValueError, match="method"):
+            getattr(dist, question)(*arguments, method=method)
+
+
+@pytest.mark.parametrize(
+    "exclude",
+    [
+        np.ones(N, dtype=np.bool_),
+        np.arange(N),
+        np.zeros(N - 1, dtype=np.bool_),
+        np.zeros(N + 1, dtype=np.bool_),
+        [N],
+        [-1],
+        [0.5],
+        ["a"],
+        3,
+        "all",
+        [[1], [2], [3]],
+        [[1], [2], [3], [4], [5]],
+        np.zeros((3, N), dtype=np.bool_),
+        np.zeros((4, N - 1), dtype=np.bool_),
+        np.zeros((1, 4, N), dtype=np.bool_),
+        [np.arange(N), [1], [2], [3]],
+        [[1], [2], [3], [N]],
+        [[1], [2], [3], 4],
+        [[1], [2], [3], [[4], [5, 6]]],
+    ],
+)
+def test_bad_exclusions_are_refused(model: LogLinear, exclude) -> None:
+    dist = model(THETAS)
+    for ask in (
+        lambda: dist.sample(1, exclude=exclude),
+        lambda: dist.log_partition(exclude=exclude),
+        lambda: dist.top_k(2, exclude=exclude),
+    ):
+        with pytest.raises(ValueError, match="exclude"):
+            ask()
+
+
+def test_one_theta_takes_one_set_of_exclusions(model: LogLinear) -> None:
+    for exclude in ([[1, 2]], [[1], [2, 3]], np.zeros((1, N), dtype=np.bool_)):
+        with pytest.raises(ValueError, match="exclude"):
+            model(THETAS[0]).sample(1, exclude=exclude)
+    assert model(THETAS[:1]).sample(1, exclude=[[1, 2]], rng=0).ids.shape == (1, 1)
+
+
+def test_bad_exclusions_do_not_stop_at_the_first_theta(model: LogLinear) -> None:
+    """An exclusion that leaves a row for one theta and none for another is refused as well."""
+    everything = np.zeros((4, N), dtype=np.bool_)
+    everything[3] = True
+    with pytest.raises(ValueError, match="exclude leaves no row"):
+        model(THETAS).log_partition(exclude=everything)
+
+
+# The same over every index
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        ExactIndex.build,
+        lambda f: PartitionIndex.build(f, cells=20, rng=0),
+        lambda f: LSHIndex.build(f, tables=8, rng=0),
+        lambda f: FaissIndex.build(f, "HNSW16"),
+    ],
+)
+def test_every_index_answers_every_question(build: Callable[[Features], Index]) -> None:
+    model = LogLinear(build(Features.of(ROWS)))
+    for batch, theta in SHAPES.items():
+        dist = model(theta, temperature=0.5)
+        check_estimate(dist.log_partition(rng=0), batch, batch)
+        check_estimate(dist.expectation(rng=0, exclude=[1, 2]), (*batch, D), batch)
+        check_array(dist.sample(3, rng=0, exclude=[1, 2]).ids, (3, *batch), np.int64)
+        check_array(dist.sample_without_replacement(3, rng=0).ids, (*batch, 3), np.int64)
+        check_array(dist.mode(), batch, np.int64)
+    dist = model(THETAS, temperature=0.5)
+    np.testing.assert_array_equal(dist.sample(5, rng=3).ids, dist.sample(5, rng=3).ids)
+    np.testing.assert_array_equal(dist.log_partition(rng=3).value, dist.log_partition(rng=3).value)

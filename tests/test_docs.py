@@ -1,0 +1,68 @@
+"""The README and the pages under docs run as written: Python in order, page by page, and every `$ lazygumbel` line."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lazygumbel as lg
+from lazygumbel import datasets
+from lazygumbel.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+WORDS = ["river", *(f"word{i}" for i in range(1, 3000))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def small_rows() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((len(WORDS), 50), dtype=np.float32)
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_python_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a few thousand random rows in place of the word vectors."""
+    monkeypatch.setattr(datasets, "glove", lambda: lg.Features.of(small_rows(), names=WORDS).unit_norm())
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_every_block_is_found(page: Path) -> None:
+    """A fence that the pattern does not see would not be run."""
+    assert len(blocks(page, "python")) == page.read_text(encoding="utf-8").count("```python")
+
+
+def test_commands_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = [f"{word} {' '.join(f'{x:.5f}' for x in row)}\n" for word, row in zip(WORDS, small_rows(), strict=True)]
+    (tmp_path / "glove.6B.50d.txt").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(blocks(ROOT / "docs" / "cli.md", "console"))
+    commands = re.findall(r"^\$ lazygumbel (.*)$", text, re.MULTILINE)
+    assert {shlex.split(c)[0] for c in commands} == {"build", "info", "top-k", "sample", "log-partition", "audit"}
+    for command in commands:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, (command, result.output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], target

@@ -1,0 +1,441 @@
+"""Models: what `build` chooses, what a folder keeps, and the contract that every index keeps or is caught breaking."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazygumbel import (
+    ExactIndex,
+    Exhaustive,
+    FaissIndex,
+    Features,
+    FixedCutoff,
+    Index,
+    LazyGumbel,
+    LogLinear,
+    LSHIndex,
+    PartitionIndex,
+    TopK,
+    UniformTail,
+)
+from lazygumbel.model import describe
+from lazygumbel.testing import check_index
+from statistics_helpers import make_rows
+
+fixed = settings(derandomize=True, deadline=None, max_examples=40)
+
+Rows = npt.NDArray[np.float32]
+Build = Callable[[Features], Index]
+
+
+def faiss_of(rows: Rows, index) -> object:
+    """A FAISS index that holds these rows."""
+    index.add(rows)
+    return index
+
+
+BUILDS: dict[str, Build] = {
+    "exact": ExactIndex.build,
+    "partition": lambda f: PartitionIndex.build(f, cells=20, rng=0),
+    "partition, all cells": lambda f: PartitionIndex.build(f, cells=20, probe=20, rng=0),
+    "lsh": lambda f: LSHIndex.build(f, tables=8, rng=0),
+    "hnsw": lambda f: FaissIndex.build(f, "HNSW16"),
+    "ivf": lambda f: FaissIndex.build(f, "IVF16,Flat", parameters="nprobe=8"),
+    "flat": lambda f: FaissIndex.build(f, "Flat"),
+}
+
+
+# Building
+
+
+def test_few_rows_are_indexed_exactly_and_many_by_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogLinear, "calibrate", lambda *_, **__: None, raising=False)  # another test's concern
+    rows = make_rows(50_000, 4, seed=1)
+    few, many = LogLinear.build(rows[:-1]), LogLinear.build(rows, rng=0)
+    assert isinstance(few.index, ExactIndex) and few.features.n == 49_999
+    assert isinstance(many.index, PartitionIndex) and many.features.n == 50_000
+
+
+def test_every_source_gives_the_same_model(tmp_path: Path) -> None:
+    rows = make_rows(40, 3, seed=2)
+    np.save(tmp_path / "rows.npy", rows)
+    text = "\n".join(" ".join([f"w{i}", *(repr(float(v)) for v in row)]) for i, row in enumerate(rows))
+    (tmp_path / "rows.vec").write_text(f"40 3\n{text}\n")
+    sources = (rows, rows.astype(np.float64), rows.tolist(), Features.of(rows), tmp_path / "rows.npy",
+               str(tmp_path / "rows.npy"), tmp_path / "rows.vec")  # fmt: skip
+    for source in sources:
+        model = LogLinear.build(source)
+        np.testing.assert_array_equal(model.features.gather(np.arange(40)), rows)
+        assert model(np.ones(3)).mode() == (rows @ np.ones(3)).argmax()
+    named = LogLinear.build(tmp_path / "rows.vec").features.names
+    assert named is not None and named.find("w7") == 7
+
+
+def test_an_index_over_the_same_rows_is_taken_and_another_refused() -> None:
+    rows = make_rows(200, 4, seed=3)
+    for build in BUILDS.values():
+        index = build(Features.of(rows))
+        assert LogLinear.build(rows, index=index).index is index
+    index = ExactIndex.build(Features.of(rows))
+    for other in (rows[:-1], make_rows(200, 5, seed=3), make_rows(200, 4, seed=4), -rows):
+        with pytest.raises(ValueError, match="index was built over"):
+            LogLinear.build(other, index=index)
+
+
+@pytest.mark.parametrize(
+    "source", [np.ones(3), np.ones((0, 3)), np.ones((3, 0)), np.full((2, 2), np.nan), "no.npy", "x.zip"]
+)
+def test_bad_rows_are_refused(source) -> None:
+    with pytest.raises(ValueError, match=r"features|no\.npy|x\.zip"):
+        LogLinear.build(source)
+
+
+# Saving and loading
+
+
+@pytest.mark.parametrize("name", list(BUILDS))
+def test_a_saved_model_is_the_same_model(name: str, tmp_path: Path) -> None:
+    rows = make_rows(300, 5, varied=True, seed=5)
+    features = Features.of(rows, names=[f"row {i} é" for i in range(300)])
+    model = LogLinear(BUILDS[name](features))
+    model.save(tmp_path / "model")
+    loaded = LogLinear.load(tmp_path / "model")
+    assert type(loaded.index) is type(model.index)
+    assert isinstance(loaded.features.stored, np.memmap) and not loaded.features.stored.flags.writeable
+    np.testing.assert_array_equal(loaded.features.gather(np.arange(300)), rows)
+    assert loaded.features.names is not None and list(loaded.features.names) == list(features.names or [])
+    thetas = 3 * make_rows(6, 5, seed=6)
+    for k in (1, 10, 300):
+        before, after = model.index.top_k(thetas, k), loaded.index.top_k(thetas, k)
+        np.testing.assert_array_equal(before.ids, after.ids)
+        np.testing.assert_array_equal(before.scores.view(np.uint32), after.scores.view(np.uint32))
+        np.testing.assert_array_equal(before.rows, after.rows)
+        assert before.exact == after.exact
+    one, other = model(thetas, temperature=0.3), loaded(thetas, temperature=0.3)
+    for method in (None, Exhaustive(), LazyGumbel(), FixedCutoff()):
+        np.testing.assert_array_equal(
+            one.sample(20, method=method, rng=7).ids, other.sample(20, method=method, rng=7).ids
+        )
+    np.testing.assert_array_equal(
+        one.log_partition(method=UniformTail(), rng=8).value, other.log_partition(method=UniformTail(), rng=8).value
+    )
+    # Saved again from the memory map, over itself and elsewhere.
+    loaded.save(tmp_path / "model")
+    loaded.save(tmp_path / "copy")
+    np.testing.assert_array_equal(LogLinear.load(tmp_path / "copy").index.top_k(thetas, 10).ids, one.top_k(10).ids)
+    np.testing.assert_array_equal(LogLinear.load(tmp_path / "model").index.top_k(thetas, 10).ids, one.top_k(10).ids)
+
+
+def test_all_arrays_of_a_loaded_model_are_mapped(tmp_path: Path) -> None:
+    features = Features.of(make_rows(100, 3, seed=9))
+    LogLinear(PartitionIndex.build(features, cells=5, rng=0)).save(tmp_path / "partition")
+    loaded = LogLinear.load(tmp_path / "partition")
+    assert isinstance(loaded.index, PartitionIndex)
+    for array in (loaded.features.order, loaded.features.positions, loaded.index.centroids, loaded.index.offsets):
+        assert isinstance(array, np.memmap)
+    LogLinear(LSHIndex.build(features, tables=4, rng=0)).save(tmp_path / "lsh")
+    loaded = LogLinear.load(tmp_path / "lsh")
+    assert isinstance(loaded.index, LSHIndex)
+    for array in (loaded.index.codes, loaded.index.order, loaded.index.projections):
+        assert isinstance(array, np.memmap)
+
+
+def test_describe_reads_no_array(tmp_path: Path) -> None:
+    features = Features.of(make_rows(100, 3, seed=9), names=map(str, range(100)))
+    LogLinear(PartitionIndex.build(features, cells=5, probe=2, rng=0)).save(tmp_path / "model")
+    sizes = sum(file.stat().st_size for file in tmp_path.glob("model/data-*/*"))
+    for file in tmp_path.glob("model/data-*/*"):
+        file.unlink()
+    facts = describe(tmp_path / "model")
+    assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (100, 3, "float32", True)
+    assert facts["index"]["kind"] == "partition" and facts["index"]["probe"] == 2
+    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 1
+    LogLinear.build(make_rows(10, 2)).save(tmp_path / "plain")
+    assert describe(tmp_path / "plain")["names"] is False
+    with pytest.raises(ValueError, match="no such folder"):
+        describe(tmp_path / "nowhere")
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    LogLinear.build(make_rows(10, 2)).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    facts = json.loads(config.read_text())
+    facts["index"]["kind"] = "quantum"
+    config.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"unknown kind 'quantum'.*upgrade"):
+        LogLinear.load(tmp_path / "model")
+    facts["index"]["kind"], facts["n"] = "exact", 11
+    config.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"shape \(10, 2\)"):
+        LogLinear.load(tmp_path / "model")
+
+
+def test_the_index_of_a_third_party_serves_but_cannot_be_saved(tmp_path: Path) -> None:
+    class Foreign:
+        def __init__(self, features: Features) -> None:
+            self.features = features
+
+        def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
+            return replace(ExactIndex(self.features).top_k(queries, k), exact=False)
+
+    index = Foreign(Features.of(make_rows(100, 3)))
+    assert isinstance(index, Index)
+    check_index(index)
+    model = LogLinear.build(make_rows(100, 3), index=index)
+    assert model(np.ones(3)).sample(3, rng=0).label == "heuristic"
+    with pytest.raises(ValueError, match="Foreign cannot be saved"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = ["numba", "faiss", "typer", "rich", "torch", "pyarrow", "matplotlib", "h5py", "safetensors", "scipy"]
+    code = f"import sys, lazygumbel; print([m for m in {heavy} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+    # Control: the probe sees what is loaded.
+    code = f"import sys, lazygumbel, faiss; print([m for m in {heavy} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "faiss" in ran.stdout
+
+
+# The contract of indexes
+
+
+@pytest.mark.parametrize("varied", [False, True], ids=["unit", "varied"])
+@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_index_keeps_the_contract(name: str, dtype: type, varied: bool) -> None:
+    rows = make_rows(400, 6, varied=varied, seed=10).astype(dtype)
+    rows[50:60], rows[7] = rows[3], 0.0  # ties, and a row of zeros
+    features = Features.of(rows)
+    assert features.stored.dtype == np.float32
+    # 20 cells of 400 rows with one of them probed by default find fewer of the ten best rows.
+    check_index(BUILDS[name](features), recall=0.15 if name == "partition" else 0.5)
+
+
+@pytest.mark.parametrize("name", ["IndexFlatIP", "IndexFlatL2", "IndexHNSWFlat"])
+def test_adopted_faiss_indexes_keep_the_contract(name: str) -> None:
+    import faiss
+
+    rows = make_rows(400, 6, seed=11)  # of unit norm, so that L2 serves
+    made = faiss.IndexHNSWFlat(6, 16) if name == "IndexHNSWFlat" else getattr(faiss, name)(6)
+    check_index(FaissIndex.adopt(Features.of(rows), faiss_of(rows, made)))  # type: ignore[arg-type]
+
+
+class Sabotaged:
+    """An exact index that spoils its answers."""
+
+    def __init__(self, index: Index, spoil: Callable[[TopK, bool], TopK]) -> None:
+        self.features = index.features
+        self.index = index
+        self.spoil = spoil
+
+    def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
+        """The right answer, spoilt; `spoil` is told whether one bare vector was asked."""
+        return self.spoil(self.index.top_k(queries, k), np.ndim(queries) == 1)
+
+
+def repeat(found: TopK) -> TopK:
+    ids, scores = found.ids.copy(), found.scores.copy()
+    if ids.shape[-1] > 1:
+        ids[..., 1], scores[..., 1] = ids[..., 0], scores[..., 0]
+    return replace(found, ids=ids, scores=scores)
+
+
+def swap_ties(found: TopK) -> TopK:
+    """Ties by larger id."""
+    order = np.lexsort((-found.ids, -found.scores), axis=-1)
+    return replace(
+        found,
+        ids=np.take_along_axis(found.ids, order, -1),
+        scores=np.take_along_axis(found.scores, order, -1),
+    )
+
+
+SPOILS: dict[str, tuple[Callable[[TopK, bool], TopK], str]] = {
+    "wrong scores": (lambda f, _: replace(f, scores=f.scores * np.float32(1.01)), "raw inner products"),
+    "distances": (lambda f, _: replace(f, scores=2 - 2 * f.scores), "raw inner products"),
+    "unsorted": (lambda f, _: replace(f, ids=f.ids[..., ::-1], scores=f.scores[..., ::-1]), "not sorted"),
+    "repeated ids": (lambda f, _: repeat(f), "repeat"),
+    "out of range": (lambda f, _: replace(f, ids=f.ids + 10_000), "out of range"),
+    "ties": (lambda f, _: swap_ties(f), "ties"),
+    "narrow ids": (lambda f, _: replace(f, ids=f.ids.astype(np.int32)), "int64"),
+    "fewer than asked": (lambda f, _: replace(f, ids=f.ids[..., :1], scores=f.scores[..., :1]), "shape"),
+    "forgets k": (lambda f, _: replace(f, k=f.ids.shape[-1]), "k is reported"),
+    "no work": (lambda f, _: replace(f, rows=f.rows * 0), "fewer rows"),
+    "too much work": (lambda f, _: replace(f, rows=f.rows * 2), "more rows"),
+    "one-row batches lose their axis": (
+        lambda f, _: replace(f, ids=f.ids[0], scores=f.scores[0], rows=f.rows[0, ...]) if f.rows.shape == (1,) else f,
+        "shape",
+    ),
+    "bare vectors gain an axis": (
+        lambda f, bare: replace(f, ids=f.ids[None], scores=f.scores[None], rows=f.rows[None]) if bare else f,
+        "shape|different",
+    ),
+    "singles differ": (
+        lambda f, bare: replace(f, scores=np.nextafter(f.scores, np.float32(9))) if bare else f,
+        "different answers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(SPOILS))
+def test_sabotage_is_caught(name: str) -> None:
+    rows = make_rows(120, 5, seed=12)
+    rows[50:60] = rows[3]
+    index = ExactIndex.build(Features.of(rows))
+    check_index(Sabotaged(index, lambda found, _: found))  # the wrapper alone is no offence
+    spoil, complaint = SPOILS[name]
+    with pytest.raises(AssertionError, match=complaint):
+        check_index(Sabotaged(index, spoil))
+
+
+def test_positions_in_place_of_ids_are_caught() -> None:
+    index = PartitionIndex.build(Features.of(make_rows(120, 5, seed=13)), cells=6, probe=6, rng=0)
+    check_index(index)
+    positions = index.features.positions
+    assert positions is not None
+    with pytest.raises(AssertionError, match="raw inner products"):
+        check_index(Sabotaged(index, lambda found, _: replace(found, ids=np.asarray(positions)[found.ids])))
+
+
+def test_a_false_claim_is_caught() -> None:
+    index = PartitionIndex.build(Features.of(make_rows(400, 6, seed=14)), cells=40, probe=1, rng=0)
+    check_index(index, recall=0.1)
+    with pytest.raises(AssertionError, match="claims"):
+        check_index(Sabotaged(index, lambda found, _: replace(found, exact=True)), recall=0.1)
+    with pytest.raises(AssertionError, match="claims"):
+        check_index(Sabotaged(index, lambda found, _: replace(found, rows=np.full_like(found.rows, 400))), recall=0.1)
+    with pytest.raises(AssertionError, match="recall"):
+        check_index(index, recall=0.99)
+
+
+def test_an_index_that_takes_anything_is_caught() -> None:
+    class Careless:
+        def __init__(self, features: Features) -> None:
+            self.features = features
+            self.index = ExactIndex(features)
+
+        def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
+            found = self.index.top_k(np.nan_to_num(np.asarray(queries)), max(k, 1))
+            return replace(found, k=k)
+
+    with pytest.raises(AssertionError, match="not refused"):
+        check_index(Careless(Features.of(make_rows(60, 4, seed=15))))
+
+
+# FAISS
+
+
+def test_faiss_indexes_that_cannot_serve_are_refused() -> None:
+    import faiss
+
+    rows, varied = make_rows(300, 8, seed=16), make_rows(300, 8, varied=True, seed=16)
+    features = Features.of(rows)
+
+    def refuse(features: Features, index: object, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            FaissIndex.adopt(features, index)  # type: ignore[arg-type]
+
+    refuse(Features.of(varied), faiss_of(varied, faiss.IndexFlatL2(8)), "L2")
+    refuse(features, faiss_of(rows, faiss.IndexFlat(8, faiss.METRIC_L1)), "metric")
+    refuse(features, faiss_of(make_rows(300, 9), faiss.IndexFlatIP(9)), "length 9")
+    refuse(features, faiss_of(rows[:-1], faiss.IndexFlatIP(8)), "299")
+    refuse(features, faiss_of(make_rows(300, 8, seed=17), faiss.IndexFlatIP(8)), "does not hold these features")
+    refuse(features, faiss.IndexFlatIP(8), "0 vectors")
+    refuse(features, faiss.IndexBinaryFlat(8), "FAISS index over float vectors")
+    refuse(features, "HNSW32", "FAISS index over float vectors")
+    renumbered = faiss.IndexIDMap(faiss.IndexFlatIP(8))
+    renumbered.add_with_ids(rows, np.arange(300) + 1000)
+    refuse(features, renumbered, "ids must be 0 to n-1")
+    FaissIndex.adopt(features, faiss_of(rows, faiss.IndexFlatL2(8)))  # unit norms: L2 serves
+
+
+def test_faiss_strings_that_make_no_index_are_refused() -> None:
+    features = Features.of(make_rows(300, 8, seed=16))
+    with pytest.raises(ValueError, match="factory"):
+        FaissIndex.build(features, "Nonsense12")
+    with pytest.raises(ValueError, match="parameters"):
+        FaissIndex.build(features, "IVF8,Flat", parameters="nonsense=3")
+
+
+# Cells
+
+
+@pytest.mark.parametrize("norms", [0.0, 0.5, 1.5])
+def test_a_query_that_is_a_row_finds_its_own_cell_first(norms: float) -> None:
+    rng = np.random.default_rng(18)
+    rows = make_rows(1500, 6, seed=18) * np.exp(norms * rng.normal(size=(1500, 1))).astype(np.float32)
+    index = PartitionIndex.build(Features.of(rows), cells=60, probe=1, rng=0)
+    assert index.features.positions is not None
+    own = np.searchsorted(index.offsets, index.features.positions, side="right") - 1
+    first = index.route(rows).scores.argmax(axis=1)
+    np.testing.assert_array_equal(first, own)
+    # Scaling a query changes nothing, and the row itself is found among the best when norms are equal.
+    np.testing.assert_array_equal(index.route(7 * rows).scores.argmax(axis=1), own)
+    if norms == 0.0:
+        np.testing.assert_array_equal(index.top_k(rows, 1).ids[:, 0], np.arange(1500))
+    # Control: with the centroids of other cells, rows end up elsewhere.
+    index.centroids = np.roll(index.centroids, 1, axis=0)
+    assert (index.route(rows).scores.argmax(axis=1) == own).mean() < 0.5
+
+
+@fixed
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 60), st.integers(0, 1000), st.booleans())
+def test_cells_hold_every_row_once(n: int, d: int, cells: int, seed: int, varied: bool) -> None:
+    rows = make_rows(n, d, varied=varied, seed=seed)
+    rows[: n // 3] = rows[0]
+    index = PartitionIndex.build(Features.of(rows), cells=min(cells, n), rng=seed)
+    order, positions = index.features.order, index.features.positions
+    assert order is not None and positions is not None
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    np.testing.assert_array_equal(positions[order], np.arange(n))
+    np.testing.assert_array_equal(index.features.stored, rows[order])
+    assert index.offsets[0] == 0 and index.offsets[-1] == n and (np.diff(index.offsets) > 0).all()
+    assert 1 <= index.cells <= min(cells, n) and 1 <= index.probe <= index.cells
+    np.testing.assert_allclose(np.linalg.norm(index.centroids, axis=1), 1.0, rtol=1e-4)
+    # Each cell is one range, and holds the rows whose direction is nearest to its centroid.
+    cell = np.repeat(np.arange(index.cells), np.diff(index.offsets))
+    cosines = index.features.stored @ index.centroids.T
+    assert (cosines[np.arange(n), cell] >= cosines.max(axis=1) - 1e-5).all()
+    norms = np.linalg.norm(index.features.stored, axis=1)
+    np.testing.assert_allclose(index.scales, [norms[cell == c].max() for c in range(index.cells)], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"cells": 0}, "cells"),
+        ({"cells": 101}, "cells"),
+        ({"cells": 2.5}, "cells"),
+        ({"cells": "many"}, "cells"),
+        ({"probe": 0}, "probe"),
+        ({"probe": -1}, "probe"),
+        ({"probe": 1.0}, "probe"),
+    ],
+)
+def test_bad_cells_are_refused(arguments: dict[str, object], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        PartitionIndex.build(Features.of(make_rows(100, 3)), **arguments)  # type: ignore[arg-type]
+
+
+def test_the_rng_of_cells() -> None:
+    features = Features.of(make_rows(100, 3))
+    for bad in ("seed", -1, 1.5):
+        with pytest.raises((TypeError, ValueError)):
+            PartitionIndex.build(features, rng=bad)  # type: ignore[arg-type]
+    builds = [PartitionIndex.build(features, cells=8, rng=r) for r in (3, np.random.default_rng(3), 4)]
+    orders = [b.features.order for b in builds]
+    np.testing.assert_array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[0], orders[2])
+    assert PartitionIndex.build(features, cells=8, probe=50, rng=0).probe <= 8

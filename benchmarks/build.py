@@ -81,8 +81,11 @@ def measure(name: str, features: lg.Features) -> dict[str, float | str]:
     brute = brute_force_seconds(features, thetas, 1000)
     start = time.perf_counter()
     with Peak() as peak:
-        model = lg.LogLinear.build(features, rng=0)
+        model = lg.LogLinear(lg.PartitionIndex.build(features, rng=0))
     seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    model.calibrate(rng=0)
+    calibration = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         model.save(path)
@@ -104,6 +107,7 @@ def measure(name: str, features: lg.Features) -> dict[str, float | str]:
         "build seconds": seconds,
         "build in brute-force queries": seconds / brute,
         "peak memory / matrix": peak.value / matrix,
+        "calibration seconds": calibration,
         **loading,
         "top-1000 ms": 1e3 * query,
         "rows scored, share of n": float(found.rows.mean()) / features.n,

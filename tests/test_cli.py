@@ -402,6 +402,26 @@ class Started:
 class TestProcesses:
     """The command as users run it."""
 
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("sample", "x", "--temperature", "abc"), "--temperature"),
+            (("nosuch",), "nosuch"),
+            (("sample",), "model"),
+            (("info", "x", "--nosuch"), "--nosuch"),
+        ],
+    )
+    def test_unusable_words_end_in_one_line(self, words: tuple[str, ...], said: str) -> None:
+        command = [sys.executable, "-c", "from lazygumbel.cli import main; main()", *words]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert len(ran.stderr.splitlines()) == 1 and said in ran.stderr
+
+    def test_no_words_at_all_show_the_help(self) -> None:
+        command = [sys.executable, "-c", "from lazygumbel.cli import main; main()"]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert ran.returncode == 0 and "log-partition" in ran.stdout
+
     @pytest.fixture
     def large(self, tmp_path: Path) -> Path:
         """Rows that take a few seconds to build over."""

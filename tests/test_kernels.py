@@ -60,12 +60,15 @@ def cells_cases(draw: st.DrawFn, *, batch: bool) -> Case:
     scores = rng.normal(size=(size, cells)).astype(np.float32)
     thresholds = -np.sort(-rng.normal(size=(size, buckets - 1)).astype(np.float32), axis=1)
     hazards = rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, buckets))
-    uniforms = 1.0 - rng.random((size, draw(st.sampled_from([0, 3, 40, 2000]))))
+    room = draw(st.sampled_from([0, 3, 40, 2000]))
+    exponentials, uniforms = rng.standard_exponential((size, room)), 1.0 - rng.random((size, room))
     queries = rng.normal(size=(size, d)).astype(np.float32)
     varying = (scores, thresholds, hazards, queries)
     if not batch:
-        scores, thresholds, hazards, queries, uniforms = (a[0] for a in (*varying, uniforms))
-    return Case((rows, offsets, scores, thresholds, hazards, queries, 2.5, uniforms), 1e-4)
+        scores, thresholds, hazards, queries, exponentials, uniforms = (
+            a[0] for a in (*varying, exponentials, uniforms)
+        )
+    return Case((rows, offsets, scores, thresholds, hazards, queries, 2.5, exponentials, uniforms), 1e-4)
 
 
 @st.composite

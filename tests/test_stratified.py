@@ -140,7 +140,7 @@ def test_a_tighter_error_looks_at_more_rows_and_meets_it():
 
 
 def test_strange_thetas_are_never_called_calibrated():
-    model = model_of()
+    model = model_of(miss=1e-3)
     row = rows_of("unit")[0]
     assert model(row, temperature=0.05).sample(1, rng=0).label == "calibrated"
     assert model(10 * row, temperature=0.05).sample(1, rng=0).label == "heuristic"
@@ -157,6 +157,18 @@ def test_strange_thetas_are_never_called_calibrated():
     assert model(elsewhere, temperature=0.05).sample(1, rng=0).label == "heuristic"
     wide, narrow = model(10 * row, temperature=0.05), model(row, temperature=0.05)
     assert wide.sample(1, rng=0).rows != narrow.sample(1, rng=0).rows
+
+
+def test_a_target_that_fresh_thetas_miss_is_not_claimed():
+    calibration = model_of().calibration
+    assert calibration is not None
+    over = [
+        facts | {"miss_mean": 2 * calibration.miss, "rel_err_rms": 2 * calibration.rel_err}
+        for facts in calibration.report
+    ]
+    model = lg.LogLinear(model_of().index, replace(calibration, report=over))
+    dist = model(rows_of("unit")[0], temperature=0.05)
+    assert dist.sample(1, rng=0).label == dist.log_partition(rng=0).label == "heuristic"
 
 
 def test_exclusion():
@@ -200,7 +212,7 @@ def test_a_look_that_runs_out_of_random_numbers_is_continued(monkeypatch):
 
 
 def test_the_calibration_is_saved_and_described(tmp_path):
-    model = model_of()
+    model = model_of(miss=1e-3)
     model.save(tmp_path / "model")
     loaded = lg.LogLinear.load(tmp_path / "model")
     assert isinstance(loaded.calibration, Calibration) and model.calibration is not None
@@ -209,7 +221,7 @@ def test_the_calibration_is_saved_and_described(tmp_path):
     thetas = rows_of("unit")[:5]
     a, b = (m(thetas, temperature=0.05).sample(3, rng=0) for m in (model, loaded))
     assert np.array_equal(a.ids, b.ids) and a.label == b.label == "calibrated"
-    assert describe(tmp_path / "model")["calibration"]["miss"] == 1e-5
+    assert describe(tmp_path / "model")["calibration"]["miss"] == 1e-3
 
 
 def test_what_cannot_be_calibrated_is_refused():

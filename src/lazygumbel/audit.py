@@ -125,7 +125,7 @@ class Audit:
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler that has a closed form: `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
+    """Audit a sampler with a closed form: `Exhaustive`, `LazyGumbel`, `FixedCutoff`, `TopKOnly` or `Stratified`."""
     n = query.features.n
     if isinstance(method, Exhaustive):
         k = n

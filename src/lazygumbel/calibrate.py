@@ -36,7 +36,9 @@ _BINS = 1024
 _FITTED, _FRESH = 768, 256
 _GRID = np.concatenate([[0.0], np.geomspace(1e-9, 30.0, 72), [np.inf]])
 _AIM = 0.5
-"""Share of the miss, and of the variance, that is aimed at."""
+"""Share of the miss that is aimed at."""
+_MARGIN = 1.2
+"""How much larger than seen the sums of squares are taken to be."""
 _KERNEL = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
 
 
@@ -73,7 +75,7 @@ def calibrate(
         hazards[s] = np.maximum(
             _fit(sizes, curve[::2].mean(axis=0), _AIM * miss), _fit(sizes, curve[1::2].mean(axis=0), _AIM * miss)
         )
-        squares[s] = _smooth(np.maximum(square[::2].mean(axis=0), square[1::2].mean(axis=0))) / _AIM
+        squares[s] = _smooth(np.maximum(square[::2].mean(axis=0), square[1::2].mean(axis=0))) * _MARGIN
     report = [
         _report(seen, slice(fitted, None), scale, hazards[s], squares[s], sizes, rel_err)
         for s, scale in enumerate(scales)

@@ -1,5 +1,6 @@
 """One function a command; each loads what it needs when it is called, so that `--help` is quick."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tokenize import TokenError
@@ -19,7 +20,10 @@ from lazygumbel.persist import check_target
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Softmax models over millions of rows.")
+_UNPARSED: Any = typer.BadParameter.__mro__[2]
+"""What typer raises for every kind of unusable command line; it has no public name of its own."""
+
+app = typer.Typer(add_completion=False, help="Softmax models over millions of rows.")
 
 Model = Annotated[Path, typer.Argument(help="A folder written by `lazygumbel build`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -206,8 +210,15 @@ def audit(
 
 
 def main() -> None:
-    """Entry point of the `lazygumbel` command."""
-    app()
+    """Entry point of the `lazygumbel` command; words that do not parse end in one line and exit code 2, too."""
+    try:
+        code: object = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except _UNPARSED as error:
+        print(f"lazygumbel: {' '.join(error.format_message().split())} (see lazygumbel --help)", file=sys.stderr)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _show_info(path: Path, *, as_json: bool) -> None:

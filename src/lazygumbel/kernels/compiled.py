@@ -74,6 +74,7 @@ def look(
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
+    exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
 ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     cells, last = scores.shape[0], hazards.shape[0] - 1
@@ -94,10 +95,9 @@ def look(
         ordered[filled[bucket_of[c]]] = c
         filled[bucket_of[c]] += 1
 
+    # First where to look, then the inner products, then the noise: each a tight loop over what it needs.
     room = uniforms.shape[0]
     positions = np.empty(room, dtype=np.int64)
-    logits = np.empty(room)
-    values = np.empty(room)
     buckets = np.empty(room, dtype=np.int64)
     used = 0
     m = 0
@@ -105,38 +105,41 @@ def look(
         hazard = hazards[b]
         if hazard <= 0.0:
             continue
-        enumerated = hazard > 1e300
-        shrink = -1.0 if enumerated else np.expm1(-hazard)
-        skip = 0.0
-        if not enumerated:
-            if used >= room:
-                return -1, positions[:0], logits[:0], values[:0], buckets[:0]
-            skip = np.floor(-np.log(uniforms[used]) / hazard)
-            used += 1
+        if hazard > 1e300:
+            for k in range(starts[b], starts[b + 1]):
+                for p in range(offsets[ordered[k]], offsets[ordered[k] + 1]):
+                    if m >= room:
+                        return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
+                    positions[m] = p
+                    buckets[m] = b
+                    m += 1
+            continue
+        if used >= exponentials.shape[0]:
+            return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
+        skip = np.floor(exponentials[used] / hazard)
+        used += 1
         for k in range(starts[b], starts[b + 1]):
             p, stop = offsets[ordered[k]], offsets[ordered[k] + 1]
             while skip < stop - p:
                 p += int(skip)
-                if used >= room:
-                    return -1, positions[:0], logits[:0], values[:0], buckets[:0]
-                exponential = -np.log(uniforms[used]) if enumerated else -np.log1p(uniforms[used] * shrink)
-                used += 1
-                logit = _dot(rows[p], query) * inverse_temperature
+                if m >= room or used >= exponentials.shape[0]:
+                    return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
                 positions[m] = p
-                logits[m] = logit
-                values[m] = logit - np.log(exponential)
                 buckets[m] = b
                 m += 1
                 p += 1
-                if not enumerated:
-                    if used >= room:
-                        return -1, positions[:0], logits[:0], values[:0], buckets[:0]
-                    skip = np.floor(-np.log(uniforms[used]) / hazard)
-                    used += 1
+                skip = np.floor(exponentials[used] / hazard)
+                used += 1
             skip -= stop - p
-            if enumerated:
-                skip = 0.0
-    return m, positions[:m], logits[:m], values[:m], buckets[:m]
+
+    logits = np.empty(m)
+    for j in range(m):
+        logits[j] = _dot(rows[positions[j]], query) * inverse_temperature
+    shrink = -np.expm1(-hazards)
+    values = np.empty(m)
+    for j in range(m):
+        values[j] = logits[j] - np.log(-np.log1p(-uniforms[j] * shrink[buckets[j]]))
+    return m, positions[:m], logits, values, buckets[:m]
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -148,6 +151,7 @@ def winners(
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
+    exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     size = queries.shape[0]
@@ -156,7 +160,15 @@ def winners(
     counts = np.zeros(size, dtype=np.int64)
     for b in range(size):
         m, seen, _, perturbed, _ = look(
-            rows, offsets, scores[b], thresholds[b], hazards[b], queries[b], inverse_temperature, uniforms[b]
+            rows,
+            offsets,
+            scores[b],
+            thresholds[b],
+            hazards[b],
+            queries[b],
+            inverse_temperature,
+            exponentials[b],
+            uniforms[b],
         )
         counts[b] = m
         for j in range(m):

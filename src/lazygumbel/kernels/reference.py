@@ -36,19 +36,22 @@ def look(
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
+    exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
 ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Look at each row independently with the rate of its cell's bucket: 1 - exp(-hazard).
 
     Cells fall into buckets by routing score: bucket j takes scores from thresholds[j] up to thresholds[j - 1]. A hazard
-    of infinity enumerates. Within a bucket, rows to skip are geometric: floor(-log(u) / hazard). Each row looked at has
-    a Gumbel conditioned to exceed the cutoff -log(hazard).
+    of infinity enumerates. Within another bucket the number of rows to skip is geometric: floor(exponential / hazard).
+    Each row looked at has a Gumbel conditioned to exceed the cutoff -log(hazard): minus the log of an exponential
+    below the hazard, -log1p(-u (1 - exp(-hazard))), with u its uniform in (0, 1).
 
-    Returns the number of rows m (or -1 when `uniforms` ran out), and for each its position, logit, perturbed logit and
-    bucket. Uniforms, in (0, 1], are used in turn: for an enumerated row one for its Gumbel; in another bucket one for
-    each skip, the one that leaves the bucket included, and one for each Gumbel.
+    Returns the number of rows m (or -1 when the random numbers ran out), and for each its position, logit, perturbed
+    logit and bucket. Random numbers are used in turn, one exponential a skip, the one that leaves a bucket included,
+    and one uniform a row: with longer arrays that begin alike, a look that ran out goes on as it began.
     """
-    found: list[tuple[int, float, float, int]] = []
+    positions: list[int] = []
+    buckets: list[int] = []
     used = 0
     bucket_of = (scores[:, None] < thresholds[None, :]).sum(axis=1)
     nothing = (np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0, np.int64))
@@ -58,26 +61,21 @@ def look(
         at = 0
         while hazard > 0:
             if np.isfinite(hazard):
-                if used >= len(uniforms):
+                if used >= len(exponentials):
                     return -1, *nothing
-                at += int(min(np.floor(-np.log(uniforms[used]) / hazard), len(inside)))
+                at += int(min(np.floor(exponentials[used] / hazard), len(inside)))
                 used += 1
             if at >= len(inside):
                 break
-            if used >= len(uniforms):
+            if len(positions) >= len(uniforms):
                 return -1, *nothing
-            exponential = (
-                -np.log1p(uniforms[used] * np.expm1(-hazard)) if np.isfinite(hazard) else -np.log(uniforms[used])
-            )
-            used += 1
-            position = inside[at]
-            logit = float(rows[position] @ query) * inverse_temperature
-            found.append((position, logit, float(logit - np.log(exponential)), bucket))
+            positions.append(inside[at])
+            buckets.append(bucket)
             at += 1
-    if not found:
-        return 0, *nothing
-    positions, logits, values, buckets = map(np.array, zip(*found, strict=True))
-    return len(found), positions, logits, values, buckets
+    seen, bucket = np.array(positions, dtype=np.int64), np.array(buckets, dtype=np.int64)
+    logits = (rows[seen] @ query).astype(np.float64) * inverse_temperature
+    values = logits - np.log(-np.log1p(uniforms[: len(seen)] * np.expm1(-hazards[bucket])))
+    return len(seen), seen, logits, values, bucket
 
 
 def winners(
@@ -88,18 +86,27 @@ def winners(
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
+    exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """`look` for each query: position and value of the largest perturbed logit, and the rows looked at.
 
-    Where `uniforms` ran out the count is -1; where nothing was looked at it is 0, the position -1 and the value -inf.
+    Where random numbers ran out the count is -1; where nothing was looked at it is 0, the position -1, the value -inf.
     """
     positions = np.full(len(queries), -1, dtype=np.int64)
     values = np.full(len(queries), -np.inf)
     counts = np.zeros(len(queries), dtype=np.int64)
     for b, query in enumerate(queries):
         counts[b], seen, _, perturbed, _ = look(
-            rows, offsets, scores[b], thresholds[b], hazards[b], query, inverse_temperature, uniforms[b]
+            rows,
+            offsets,
+            scores[b],
+            thresholds[b],
+            hazards[b],
+            query,
+            inverse_temperature,
+            exponentials[b],
+            uniforms[b],
         )
         if counts[b] > 0:
             best = perturbed.argmax()

@@ -79,13 +79,15 @@ class Calibration:
         """Hazards for one theta, (K,), and whether they are calibrated for it; if not, they are widened."""
         rungs, within = self._rungs(scale)
         hazards = self.hazards[rungs].max(axis=0)
-        return self._judged(hazards, within, alignment)
+        met = all(self.report[rung]["miss_mean"] <= self.miss for rung in rungs)
+        return self._judged(hazards, within, met, alignment)
 
     def estimation_hazards(self, scale: float, alignment: float, rel_err: float) -> tuple[Floats, bool]:
         """Hazards that give Z to the relative error asked for, (K,), and whether they are calibrated."""
         rungs, within = self._rungs(scale)
         hazards = np.max([self._neyman_hazards(rung, rel_err) for rung in rungs], axis=0)
-        return self._judged(hazards, within, alignment)
+        met = all(self.report[rung]["rel_err_rms"] <= 1.1 * self.rel_err for rung in rungs)
+        return self._judged(hazards, within, met, alignment)
 
     def save(self, writer: Writer) -> None:
         """Arrays, and the figures for `lazygumbel info`."""
@@ -128,9 +130,10 @@ class Calibration:
             return [above], True
         return [above - 1, above], True
 
-    def _judged(self, hazards: Floats, within: bool, alignment: float) -> tuple[Floats, bool]:
+    def _judged(self, hazards: Floats, within: bool, met: bool, alignment: float) -> tuple[Floats, bool]:
+        """Calibrated only on the ladder, for a theta like those seen, where fresh thetas met the target."""
         if within and alignment >= self.least_alignment:
-            return hazards, True
+            return hazards, met
         return hazards[np.maximum(np.arange(len(hazards)) - _WIDENING, 0)], False
 
     def _neyman_hazards(self, rung: int, rel_err: float) -> Floats:

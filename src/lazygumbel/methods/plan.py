@@ -38,6 +38,24 @@ class Winners(NamedTuple):
     rows: Ints
 
 
+class Noise(NamedTuple):
+    """The random numbers of looks: exponentials for what is skipped, uniforms in (0, 1] for the Gumbels."""
+
+    exponentials: Floats
+    uniforms: Floats
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, shape: tuple[int, ...]) -> "Noise":
+        """Fresh numbers."""
+        return cls(rng.standard_exponential(shape), 1.0 - rng.random(shape))
+
+    def plus(self, more: "Noise") -> "Noise":
+        """A longer stream that begins as this one."""
+        return Noise(
+            np.concatenate([self.exponentials, more.exponentials]), np.concatenate([self.uniforms, more.uniforms])
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Routing scores and hazards for the thetas of a query."""
@@ -90,10 +108,10 @@ class Plan:
 
     def look(self, b: int, rng: np.random.Generator) -> Looked:
         """One look at theta b; excluded rows are left out."""
-        uniforms = np.empty(0)
+        noise = Noise.draw(rng, (0,))
         while True:
             # More of the same stream: what was read is read again, so that a long look is continued, not drawn anew.
-            uniforms = np.concatenate([uniforms, 1.0 - rng.random(_room(float(self.expected[b])))])
+            noise = noise.plus(Noise.draw(rng, (_room(float(self.expected[b])),)))
             count, positions, logits, values, buckets = kernels.look(
                 self.index.features.stored,
                 self.index.offsets,
@@ -102,7 +120,7 @@ class Plan:
                 self.hazards[b],
                 self.query.thetas[b],
                 1.0 / self.query.temperature,
-                uniforms,
+                *noise,
             )
             if count >= 0:
                 break
@@ -120,7 +138,7 @@ class Plan:
         found: list[Winners] = []
         for a in range(0, len(parts), THREADS):
             some = parts[a : a + THREADS]
-            streams = [1.0 - rng.random((len(part), room)) for part in some]
+            streams = [Noise.draw(rng, (len(part), room)) for part in some]
             if len(some) == 1 and len(some[0]) < 8:
                 drawn = [self._draw(some[0], streams[0])]
             else:
@@ -130,7 +148,7 @@ class Plan:
             found += drawn
         return Winners(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
-    def _draw(self, thetas: Ints, uniforms: Floats) -> Winners:
+    def _draw(self, thetas: Ints, noise: Noise) -> Winners:
         scores = self.scores if len(thetas) == len(self.scores) == 1 else self.scores[thetas]
         positions, values, rows = kernels.winners(
             self.index.features.stored,
@@ -140,17 +158,17 @@ class Plan:
             self.hazards[thetas],
             self.query.thetas[thetas],
             1.0 / self.query.temperature,
-            uniforms,
+            *noise,
         )
         return Winners(self.index.order[positions], values, rows)
 
-    def _finish(self, thetas: Ints, uniforms: Floats, winners: Winners, rng: np.random.Generator) -> None:
+    def _finish(self, thetas: Ints, noise: Noise, winners: Winners, rng: np.random.Generator) -> None:
         """Continue the looks whose random numbers ran out, each with more of its own stream."""
         for j in np.flatnonzero(winners.rows < 0):
-            stream = uniforms[j]
+            stream = Noise(noise.exponentials[j], noise.uniforms[j])
             while winners.rows[j] < 0:
-                stream = np.concatenate([stream, 1.0 - rng.random(len(stream))])
-                again = self._draw(thetas[j : j + 1], stream[None])
+                stream = stream.plus(Noise.draw(rng, stream.uniforms.shape))
+                again = self._draw(thetas[j : j + 1], Noise(stream.exponentials[None], stream.uniforms[None]))
                 winners.ids[j], winners.values[j], winners.rows[j] = again.ids[0], again.values[0], again.rows[0]
 
     def _thresholds(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -167,5 +185,5 @@ def _calibrated(query: Query) -> tuple[PartitionIndex, Calibration]:
 
 
 def _room(expected: float) -> int:
-    """Random numbers for a look of this many rows: two a row, with spare for the spread of the count."""
-    return int(2.4 * expected + 16 * np.sqrt(expected) + 600)
+    """Random numbers of each kind for a look of this many rows, with spare for the spread of the count."""
+    return int(1.2 * expected + 8 * np.sqrt(expected) + 300)

@@ -41,7 +41,7 @@ def main() -> None:
             word,
             ", ".join(names[i] for i in nearest.ids[1:]),
             ", ".join(names[i] for i in drawn.ids),
-            f"{log_z.value:.2f} ± {log_z.stderr:.2f}",
+            f"{log_z.value:.3f} ± {log_z.stderr:.3f}",
             f"{nearest.rows / features.n:.1%}, {drawn.rows / features.n:.1%}, {log_z.rows / features.n:.1%}",
         )
     console.print(table)

@@ -6,11 +6,9 @@ from functools import cache
 from os import cpu_count
 from typing import Any, TypeVar
 
-__all__ = ["THREADS", "map_threads"]
+__all__ = ["map_threads"]
 
 R = TypeVar("R")
-
-THREADS = min(cpu_count() or 1, 8)
 
 
 def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator[R]:
@@ -20,4 +18,4 @@ def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="lazygumbel")
+    return ThreadPoolExecutor(min(cpu_count() or 1, 8), thread_name_prefix="lazygumbel")

@@ -11,12 +11,17 @@ from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.calibration import Calibration
 from lazygumbel.results import Label
-from lazygumbel.threads import THREADS, map_threads
+from lazygumbel.threads import map_threads
 
 __all__ = ["Looked", "Plan", "Winners"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+_DRAWS_AT_ONCE = 64
+_PARTS_AT_ONCE = 8
+"""Parts of that many draws are handed to the threads together; their random numbers are held in memory."""
 
 
 class Looked(NamedTuple):
@@ -131,13 +136,16 @@ class Plan:
         return Looked(looked.ids[kept], looked.logits[kept], looked.values[kept], looked.rates[kept])
 
     def winners(self, thetas: Ints, rng: np.random.Generator) -> Winners:
-        """One draw for each entry of `thetas`, on two threads when there are many."""
+        """One draw for each entry of `thetas`, on all threads when there are many.
+
+        How the work is cut does not depend on the number of threads, so that a seed gives the same draws anywhere.
+        """
         room = _room(float(self.expected[thetas].max()))
-        chunk = max(1, min(-(-len(thetas) // THREADS), 2**20 // room))
+        chunk = max(1, min(_DRAWS_AT_ONCE, 2**20 // room))
         parts = [thetas[a : a + chunk] for a in range(0, len(thetas), chunk)]
         found: list[Winners] = []
-        for a in range(0, len(parts), THREADS):
-            some = parts[a : a + THREADS]
+        for a in range(0, len(parts), _PARTS_AT_ONCE):
+            some = parts[a : a + _PARTS_AT_ONCE]
             streams = [Noise.draw(rng, (len(part), room)) for part in some]
             if len(some) == 1 and len(some[0]) < 8:
                 drawn = [self._draw(some[0], streams[0])]

@@ -16,7 +16,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/build.py
+	$(BIN)/python benchmarks/build.py $(if $(PHOTOS),--photos $(PHOTOS))
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,5 +1,29 @@
 """The command line: `lazygumbel build | info | top-k | sample | log-partition | audit`."""
 
-from lazygumbel.cli.commands import app, main
+import sys
+from typing import Any
+
+import typer
+
+from lazygumbel.cli import commands as _commands
+from lazygumbel.cli.options import app
 
 __all__ = ["app", "main"]
+
+_REGISTERED = (_commands,)
+"""Modules that add commands to the app when they are imported."""
+
+_UNPARSED: Any = typer.BadParameter.__mro__[2]
+"""What typer raises for every kind of unusable command line; it has no public name of its own."""
+
+
+def main() -> None:
+    """Entry point of the `lazygumbel` command; words that do not parse end in one line and exit code 2, too."""
+    try:
+        code: object = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except _UNPARSED as error:
+        print(f"lazygumbel: {' '.join(error.format_message().split())} (see lazygumbel --help)", file=sys.stderr)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,41 +1,35 @@
 """One function a command; each loads what it needs when it is called, so that `--help` is quick."""
 
-import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tokenize import TokenError
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
-from lazygumbel.checks import check_count, check_vectors
+from lazygumbel.checks import check_count
 from lazygumbel.cli.console import guarded, progress, show
-from lazygumbel.distribution import Distribution
+from lazygumbel.cli.options import (
+    Json,
+    K,
+    Method,
+    Model,
+    Name,
+    Row,
+    Seed,
+    Temperature,
+    Theta,
+    app,
+    distribution,
+    names_of,
+    show_columns,
+    theta_of,
+)
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
 from lazygumbel.persist import check_target
 
-__all__ = ["app", "main"]
-
-_UNPARSED: Any = typer.BadParameter.__mro__[2]
-"""What typer raises for every kind of unusable command line; it has no public name of its own."""
-
-app = typer.Typer(add_completion=False, help="Softmax models over millions of rows.")
-
-Model = Annotated[Path, typer.Argument(help="A folder written by `lazygumbel build`.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the random draws.")]
-Theta = Annotated[Path | None, typer.Option(help="File with theta: .npy, or text with numbers.")]
-Row = Annotated[int | None, typer.Option(help="Use the row with this id as theta.")]
-Name = Annotated[str | None, typer.Option(help="Use the row with this name as theta.")]
-Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
-Method = Annotated[
-    str | None, typer.Option(help="exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given.")
-]
-K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
+__all__: list[str] = []
 
 
 @app.command()
@@ -91,8 +85,8 @@ def top_k(
 ) -> None:
     """The rows with the largest inner products."""
     loaded = LogLinear.load(model)
-    found = loaded.index.top_k(_theta(loaded, theta, row, name), k)
-    names = _names(loaded, found.ids)
+    found = loaded.index.top_k(theta_of(loaded, theta, row, name), k)
+    names = names_of(loaded, found.ids)
     scores: list[float] = found.scores.tolist()
     result = {
         "ids": found.ids.tolist(),
@@ -102,7 +96,7 @@ def top_k(
         "exact": found.exact,
     }
     columns = {"id": map(str, found.ids), "name": names, "score": (f"{x:.6g}" for x in scores)}
-    _show_columns(result, columns, as_json=as_json)
+    show_columns(result, columns, as_json=as_json)
 
 
 @app.command()
@@ -124,12 +118,12 @@ def sample(
 ) -> None:
     """Draw rows from the softmax."""
     loaded = LogLinear.load(model)
-    dist = _distribution(loaded, theta, row, name, temperature)
+    dist = distribution(loaded, theta, row, name, temperature)
     if without_replacement:
         drawn = dist.sample_without_replacement(size, method=_ordered_sampler(method, k), rng=seed)
     else:
         drawn = dist.sample(size, method=_sampler(method, k), rng=seed)
-    names = _names(loaded, drawn.ids)
+    names = names_of(loaded, drawn.ids)
     result = {
         "ids": drawn.ids.tolist(),
         "values": drawn.values.tolist(),
@@ -137,7 +131,7 @@ def sample(
         "rows": int(drawn.rows),
         "label": drawn.label,
     }
-    _show_columns(result, {"id": map(str, drawn.ids), "name": names}, as_json=as_json)
+    show_columns(result, {"id": map(str, drawn.ids), "name": names}, as_json=as_json)
 
 
 @app.command(name="log-partition")
@@ -159,7 +153,7 @@ def log_partition(
     if exact and k is not None:
         raise ValueError("exact sums over every row; k has no meaning with it")
     method = Exhaustive() if exact else UniformTail(k=k) if k is not None else None
-    estimate = _distribution(loaded, theta, row, name, temperature).log_partition(
+    estimate = distribution(loaded, theta, row, name, temperature).log_partition(
         rel_err=rel_err, method=method, rng=seed
     )
     low, high = estimate.interval(0.95)
@@ -200,25 +194,13 @@ def audit(
         ids = np.random.default_rng(seed).integers(loaded.features.n, size=check_count(thetas, "thetas"))
         queries = loaded.features.gather(ids)
     else:
-        queries = np.atleast_2d(_theta(loaded, theta, row, name))
+        queries = np.atleast_2d(theta_of(loaded, theta, row, name))
     report = loaded.audit(queries, temperature=temperature, method=_sampler(method, k))
     if as_json:
         facts = {"method": report.method, "thetas": len(queries), "k": report.k} | report.summary()
         show(facts, [], [], as_json=True)
     else:
         print(report)
-
-
-def main() -> None:
-    """Entry point of the `lazygumbel` command; words that do not parse end in one line and exit code 2, too."""
-    try:
-        code: object = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-    except _UNPARSED as error:
-        print(f"lazygumbel: {' '.join(error.format_message().split())} (see lazygumbel --help)", file=sys.stderr)
-        sys.exit(2)
-    except typer.Abort:
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _show_info(path: Path, *, as_json: bool) -> None:
@@ -235,45 +217,6 @@ def _words(value: object) -> str:
         held = cast("dict[str, object]", value).items()
         return ", ".join(f"{key} {fact}" for key, fact in held if not isinstance(fact, list | dict))
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | None], *, as_json: bool) -> None:
-    """A table of the columns that there are: rows without names have no column of names."""
-    present = {title: column for title, column in columns.items() if column is not None}
-    show(result, zip(*present.values(), strict=True), list(present), as_json=as_json)
-
-
-def _distribution(
-    model: LogLinear, theta: Path | None, row: int | None, name: str | None, temperature: float
-) -> Distribution:
-    return model(_theta(model, theta, row, name), temperature=temperature)
-
-
-def _theta(model: LogLinear, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
-    """One theta, (d,), from exactly one of the three ways to give it."""
-    if sum(given is not None for given in (theta, row, name)) != 1:
-        raise ValueError("theta: give exactly one of --theta, --row and --name")
-    if row is not None:
-        return model.features.gather(np.asarray(row))
-    if name is not None:
-        if model.features.names is None:
-            raise ValueError("name: the rows of this model have no names; use --row or --theta")
-        return model.features.gather(np.asarray(model.features.names.find(name)))
-    return _read_theta(Path(theta or ""), model.features.d)
-
-
-def _read_theta(path: Path, d: int) -> npt.NDArray[np.float32]:
-    if not path.is_file():
-        raise ValueError(f"theta: there is no file {path}")
-    try:
-        loaded: npt.NDArray[Any] = (
-            np.lib.format.open_memmap(path, mode="r")
-            if path.suffix == ".npy"
-            else np.array(path.read_text().split(), dtype=np.float64)
-        )
-    except (ValueError, EOFError, TokenError) as error:
-        raise ValueError(f"theta: {path} cannot be read as numbers ({error})") from None
-    return check_vectors(loaded.reshape(-1), "theta", d)
 
 
 def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | TopKOnly | None:
@@ -297,8 +240,3 @@ def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumb
     if isinstance(chosen, FixedCutoff | TopKOnly):
         raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive and lazy can")
     return chosen
-
-
-def _names(model: LogLinear, ids: npt.NDArray[np.int64]) -> list[str] | None:
-    names = model.features.names
-    return None if names is None else [names[int(i)] for i in ids]

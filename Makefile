@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests need a torch; this version has a build without the gigabytes of CUDA.
+TORCH := torch==2.13.0
 
 .PHONY: demo test bench clean
 
@@ -13,7 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/build.py $(if $(PHOTOS),--photos $(PHOTOS))
@@ -23,11 +25,11 @@ $(VENV)/bin/python:
 
 # The stamps make a second run quick; a changed pyproject.toml installs again.
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[data]'
+	$(BIN)/pip install --quiet --editable '.[data,plots]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev]' '$(TORCH)'
 	touch $@ $(VENV)/.demo
 
 clean:

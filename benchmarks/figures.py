@@ -68,9 +68,7 @@ def misses(model: lg.LogLinear) -> dict[str, np.ndarray]:
         logits = exact_logits(model, theta)
         weights = np.exp(logits - logits.max())
         for p, share in enumerate(PROBED):
-            probed = lg.PartitionIndex(
-                index.features, index.centroids, index.scales, index.offsets, probe=max(1, round(share * index.cells))
-            )
+            probed = index.with_probe(max(1, round(share * index.cells)))
             dist = lg.LogLinear(probed)(theta, temperature=TEMPERATURE)
             for name, k in head_sizes.items():
                 top = probed.top_k(theta, k)

@@ -49,42 +49,124 @@ def score_ranges_cases(draw: st.DrawFn) -> Case:
     return Case((matrix(draw, (n, d), whole), starts, stops, matrix(draw, (d,), whole)), rounding(d, whole))
 
 
-@st.composite
-def cells_cases(draw: st.DrawFn, *, batch: bool) -> Case:
-    """Cells of random sizes, routing scores with thresholds from their ranks, hazards from none to all."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    cells, d, buckets = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 5))
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, cells))]).astype(np.int64)
-    size = draw(st.integers(0, 4)) if batch else 1
-    rows = rng.normal(size=(offsets[-1], d)).astype(np.float32)
-    scores = rng.normal(size=(size, cells)).astype(np.float32)
-    thresholds = -np.sort(-rng.normal(size=(size, buckets - 1)).astype(np.float32), axis=1)
-    hazards = rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, buckets))
-    room = draw(st.sampled_from([0, 3, 40, 2000]))
-    exponentials, uniforms = rng.standard_exponential((size, room)), 1.0 - rng.random((size, room))
-    queries = rng.normal(size=(size, d)).astype(np.float32)
-    varying = (scores, thresholds, hazards, queries)
-    if not batch:
-        scores, thresholds, hazards, queries, exponentials, uniforms = (
-            a[0] for a in (*varying, exponentials, uniforms)
+class Ranked(NamedTuple):
+    """Storage cut into segments of random sizes and order for a few queries, hazards from none to all."""
+
+    rng: np.random.Generator
+    rows: np.ndarray
+    begins: np.ndarray
+    before: np.ndarray
+    edges: np.ndarray
+    hazards: np.ndarray
+    queries: np.ndarray
+
+    @classmethod
+    def draw(cls, draw: st.DrawFn) -> "Ranked":
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        segments, d, size = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 4))
+        sizes = rng.integers(0, 30, segments)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        ordered = np.array([rng.permutation(segments) for _ in range(size)])
+        edge = np.concatenate([[0], np.flatnonzero(rng.random(segments - 1) < 0.4) + 1, [segments]]).astype(np.int64)
+        before = np.concatenate([np.zeros((size, 1), np.int64), np.cumsum(sizes[ordered], axis=1)], axis=1)
+        return cls(
+            rng,
+            rng.normal(size=(offsets[-1], d)).astype(np.float32),
+            offsets[ordered],
+            before,
+            np.tile(edge, (size, 1)),
+            rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, len(edge) - 1)),
+            rng.normal(size=(size, d)).astype(np.float32),
         )
-    return Case((rows, offsets, scores, thresholds, hazards, queries, 2.5, exponentials, uniforms), 1e-4)
+
+
+@st.composite
+def rank_cells_cases(draw: st.DrawFn) -> Case:
+    rng, cells = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.integers(1, 40))
+    scores = rng.normal(size=cells).astype(np.float32)
+    if draw(st.booleans()):
+        scores = np.rint(scores)  # ties
+    return Case((scores, draw(st.integers(0, cells - 1))), 0.0)
+
+
+@st.composite
+def survey_cases(draw: st.DrawFn) -> Case:
+    """Whole numbers, so that both twins rank by the same scores to the bit."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    groups, d, size = draw(st.integers(1, 8)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    opened = draw(st.integers(1, groups))
+    cells_of_group = rng.integers(1, 6, groups)
+    ends = np.concatenate([[0], np.cumsum(cells_of_group)]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, ends[-1]))]).astype(np.int64)
+    most = np.sort(cells_of_group)[::-1][:opened].sum()
+    cell_edges = np.unique([0, 1, most // 2, most]).astype(np.int64)
+    group_edges = np.unique([0, (groups - opened) // 2, groups - opened]).astype(np.int64)
+    near, queries, centroids = (
+        np.rint(3 * rng.normal(size=s)).astype(np.float32) for s in ((size, groups), (size, d), (ends[-1], d))
+    )
+    scales = rng.choice([0.5, 1.0, 2.0], ends[-1]).astype(np.float32)
+    return Case((near, queries, centroids, scales, offsets, ends, opened, cell_edges, group_edges), 0.0)
+
+
+@st.composite
+def look_cases(draw: st.DrawFn) -> Case:
+    rng, rows, *ranked, hazards, queries = Ranked.draw(draw)
+    exponentials = rng.standard_exponential(draw(st.sampled_from([0, 3, 40, 2000])))
+    return Case((rows, *(column[0] for column in ranked), hazards[0], queries[0], 2.5, exponentials), 1e-4)
+
+
+@st.composite
+def winners_cases(draw: st.DrawFn) -> Case:
+    cells = Ranked.draw(draw)
+    rng, size, n = cells.rng, len(cells.queries), len(cells.rows)
+    banned = [np.flatnonzero(rng.random(n) < share) for share in rng.choice([0.0, 0.2, 1.0], size)]
+    ends = np.cumsum([0, *map(len, banned)])
+    shape = (size, draw(st.integers(0, 3)))
+    noise = rng.standard_exponential((*shape, draw(st.sampled_from([1, 3, 40, 2000])))), rng.random(shape)
+    return Case((*cells[1:], 2.5, np.concatenate(banned), ends, *noise), 1e-4)
+
+
+@st.composite
+def pick_cases(draw: st.DrawFn) -> Case:
+    cells = Ranked.draw(draw)
+    rates = cells.rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape[1])
+    uniforms = cells.rng.random(len(cells.rows) + len(rates))
+    return Case((cells.begins[0], cells.before[0], cells.edges[0], rates, uniforms), 0.0)
+
+
+@st.composite
+def score_at_cases(draw: st.DrawFn) -> Case:
+    (rows, positions, queries, _), tolerance = draw(gather_dot_cases())
+    return Case((rows, positions, queries[0]), tolerance)
+
+
+@st.composite
+def weigh_cases(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, d, m = draw(st.integers(1, 20)), draw(st.integers(1, 9)), draw(st.sampled_from([0, 1, 7, 30, 200]))
+    ends = np.sort(np.concatenate([[0, m], rng.integers(0, m + 1, draw(st.integers(0, 4)))])).astype(np.int64)
+    rows, query = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=d).astype(np.float32)
+    banned, rates = np.flatnonzero(rng.random(n) < 0.2), rng.uniform(0.5, 1.0, len(ends) - 1)
+    return Case((rows, rng.integers(0, n, m), ends, rates, query, 0.5, 9.0, banned, draw(st.booleans())), 1e-4)
 
 
 @st.composite
 def bin_scores_cases(draw: st.DrawFn) -> Case:
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    cells, buckets, bins = draw(st.integers(1, 12)), draw(st.integers(1, 5)), draw(st.integers(1, 40))
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, cells))]).astype(np.int64)
-    scores = rng.normal(size=offsets[-1]).astype(np.float32)
-    return Case((scores, offsets, rng.integers(0, buckets, cells), -1.0, 2.0 / bins, buckets, bins), 0.0)
+    cells, bins = Ranked.draw(draw), draw(st.integers(1, 40))
+    scores = cells.rng.normal(size=len(cells.rows)).astype(np.float32)
+    return Case((scores, cells.begins[0], cells.before[0], cells.edges[0], -1.0, 2.0 / bins, bins), 0.0)
 
 
 CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "gather_dot": gather_dot_cases,
     "score_ranges": score_ranges_cases,
-    "look": lambda: cells_cases(batch=False),
-    "winners": lambda: cells_cases(batch=True),
+    "look": look_cases,
+    "pick": pick_cases,
+    "rank_cells": rank_cells_cases,
+    "score_at": score_at_cases,
+    "survey": survey_cases,
+    "weigh": weigh_cases,
+    "winners": winners_cases,
     "bin_scores": bin_scores_cases,
 }
 

@@ -130,7 +130,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert reader.config["index"]["kind"] == "lsh"
     loaded = LSHIndex.load(reader, index.features)
     assert (loaded.gap, loaded.delta, loaded.tables) == (0.2, 0.01, 32)
-    assert isinstance(loaded.codes, np.memmap)
+    assert isinstance(loaded.codes.base, np.memmap)
     before, after = index.top_k(rows[:30], 7), loaded.top_k(rows[:30], 7)
     assert np.array_equal(before.ids, after.ids) and np.array_equal(before.scores, after.scores)
     assert np.array_equal(before.rows, after.rows) and (after.rows < len(rows)).any()

@@ -74,7 +74,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     reader = Reader(path)
     for name, array in arrays.items():
         found = reader.array(name)
-        assert isinstance(found, np.memmap) and not found.flags.writeable
+        assert isinstance(found.base, np.memmap) and not found.flags.writeable
         assert found.dtype == array.dtype and reader.has(name)
         np.testing.assert_array_equal(found, array)
     assert reader.file("tree.bin").read_bytes() == b"\x00\x01"

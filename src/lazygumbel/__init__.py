@@ -4,9 +4,12 @@ from lazygumbel.audit import Audit
 from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
+from lazygumbel.learning import Fit, fit
 from lazygumbel.methods import Exhaustive, FixedCutoff, Frozen, LazyGumbel, Stratified, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
+from lazygumbel.walk import Walk, walk
+from lazygumbel.warm import warm_up
 
 __version__ = "0.1.0"
 
@@ -19,6 +22,7 @@ __all__ = [
     "Exhaustive",
     "FaissIndex",
     "Features",
+    "Fit",
     "FixedCutoff",
     "Frozen",
     "Index",
@@ -31,5 +35,9 @@ __all__ = [
     "TopK",
     "TopKOnly",
     "UniformTail",
+    "Walk",
     "__version__",
+    "fit",
+    "walk",
+    "warm_up",
 ]

@@ -147,7 +147,7 @@ def audit(query: Query, method: Sampler) -> Audit:
 
 def _audit_stratified(query: Query) -> Audit:
     """The head is what is enumerated; recall and gap refer to it, with k its largest size."""
-    plan = Plan.of(query, None)
+    plan = Plan.for_draws(query)
     columns: list[tuple[float, float, float, float, float]] = []
     largest = 0
     for b in range(query.size):

@@ -1,4 +1,4 @@
-"""`calibrate`: the cheapest rates per rank of cell that meet a miss probability, measured on a sample of thetas.
+"""`calibrate`: the cheapest rates per rank that meet a miss probability, measured on a sample of thetas.
 
 For each theta all scores are computed once and counted into a histogram by bucket of ranks and by score. Every scale
 of the ladder follows from the same histogram, because a scale only stretches the scores. Both costs are sums over
@@ -8,7 +8,7 @@ buckets, so the best hazards come bucket by bucket from one Lagrange multiplier:
     miss           = sum over rows of p exp(-hazard / p)
 
 The mean miss is dominated by rare thetas with a heavy row in a far cell: a plain fit does well on its own thetas only.
-Three things make it hold on fresh ones: miss is smoothed over neighbouring buckets, hazards are non-increasing in rank,
+Three things make it hold on fresh ones: miss is smoothed over neighbouring buckets, hazards fall with rank,
 and two halves of the thetas are fitted apart, at half the target, of which the larger hazard is taken. What is reported
 was measured on thetas that no rate was fitted to.
 """
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.methods.calibration import Calibration, bucket_edges, neyman
+from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, falling, neyman
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.threads import map_threads
 
@@ -34,11 +34,14 @@ _LADDER = np.geomspace(1.25, 160.0, 8)
 """Scales |theta| / temperature, in units of one over the largest norm of a row: 1.25 to 160."""
 _BINS = 1024
 _FITTED, _FRESH = 768, 256
-_GRID = np.concatenate([[0.0], np.geomspace(1e-9, 30.0, 72), [np.inf]])
+_GRID = np.concatenate([[0.0], np.geomspace(1e-9, ENUMERATED_FROM, 64), [np.inf]])
+"""Hazards to choose from."""
 _AIM = 0.5
 """Share of the miss that is aimed at."""
 _MARGIN = 1.2
-"""How much larger than seen the sums of squares are taken to be."""
+"""How much larger than seen the spreads are taken to be."""
+_SLACK = 1e-3
+"""For rounding, where all thetas of the sample are alike: rows, say, which all have themselves for best row."""
 _KERNEL = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
 
 
@@ -48,6 +51,8 @@ class _Histograms(NamedTuple):
     counts: npt.NDArray[np.int32]
     scores: Floats
     alignment: Floats
+    best: Floats
+    """The best score of each theta, as a share of the largest norm."""
 
 
 def calibrate(
@@ -64,25 +69,25 @@ def calibrate(
     check_number(rel_err, "rel_err", above=0.0, below=1.0)
     generator = np.random.default_rng(rng)
     directions = _directions(index, thetas, generator)
-    edges = bucket_edges(index.cells)
-    seen = _count(index, directions, edges, progress or Silent())
+    near = len(index.bucket_edges[0]) - 1
+    seen = _count(index, directions, progress or Silent())
     fitted = len(directions) * _FITTED // (_FITTED + _FRESH)
     sizes = seen.counts[:fitted].sum(axis=2).mean(axis=0)
     scales: Floats = _LADDER / index.features.max_norm
-    hazards, squares = np.empty((len(scales), len(sizes))), np.empty((len(scales), len(sizes)))
+    hazards, spreads = np.empty((len(scales), len(sizes))), np.empty((len(scales), len(sizes)))
     for s, scale in enumerate(scales):
         curve, square = _costs(seen, slice(0, fitted), scale)
         hazards[s] = np.maximum(
-            _fit(sizes, curve[::2].mean(axis=0), _AIM * miss), _fit(sizes, curve[1::2].mean(axis=0), _AIM * miss)
+            _fit(sizes, curve[::2].mean(axis=0), near, _AIM * miss),
+            _fit(sizes, curve[1::2].mean(axis=0), near, _AIM * miss),
         )
-        squares[s] = _smooth(np.maximum(square[::2].mean(axis=0), square[1::2].mean(axis=0))) * _MARGIN
+        spreads[s] = _smooth(np.maximum(square[::2].mean(axis=0), square[1::2].mean(axis=0)), near) * _MARGIN
     report = [
-        _report(seen, slice(fitted, None), scale, hazards[s], squares[s], sizes, rel_err)
+        _report(seen, slice(fitted, None), scale, hazards[s], spreads[s], sizes, near, rel_err)
         for s, scale in enumerate(scales)
     ]
-    return Calibration(
-        edges, scales, hazards, squares, sizes, _least_alignment(seen.alignment[:fitted]), miss, rel_err, report
-    )
+    alignment, best = _least(seen.alignment[:fitted]), _least(seen.best[:fitted])
+    return Calibration(near, scales, hazards, spreads, sizes, alignment, best, miss, rel_err, report)
 
 
 def _directions(
@@ -102,49 +107,42 @@ def _directions(
     return np.ascontiguousarray(vectors / norms[:, None])
 
 
-def _least_alignment(alignment: Floats) -> float:
+def _least(facts: Floats) -> float:
     """Below this a theta is unlike any seen: the smallest of the sample, and half as far again from its median."""
-    return float(alignment.min() - 0.5 * (np.median(alignment) - alignment.min()))
+    return float(facts.min() - 0.5 * (np.median(facts) - facts.min())) - _SLACK
 
 
-def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], edges: Ints, progress: Progress) -> _Histograms:
+def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], progress: Progress) -> _Histograms:
     largest = index.features.max_norm
     width = 2 * largest / _BINS
-    counts = np.zeros((len(directions), len(edges) - 1, _BINS), dtype=np.int32)
-    bucket_of_rank = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    alignment = np.empty(len(directions))
+    counts = np.zeros((len(directions), index.buckets, _BINS), dtype=np.int32)
+    alignment, best = np.empty(len(directions)), np.empty(len(directions))
     # Scores of as many thetas at once as fill 64 MiB.
     chunk = max(1, 2**24 // index.features.n)
+
+    def count(scores: npt.NDArray[np.float32], begins: Ints, before: Ints, edges: Ints) -> npt.NDArray[np.int32]:
+        return kernels.bin_scores(scores, begins, before, edges, -largest, width, _BINS)
+
     with progress.task("calibrating", len(directions)) as task:
         for a in range(0, len(directions), chunk):
             some = directions[a : a + chunk]
             scores = some @ index.features.stored.T
-            route = index.route(some)
-            alignment[a : a + chunk] = route.alignment
-            ranked = np.argsort(-route.scores, axis=1)
-            bucket_of = np.empty_like(ranked)
-            np.put_along_axis(bucket_of, ranked, np.broadcast_to(bucket_of_rank, ranked.shape), axis=1)
-            shared = [(index.offsets, -largest, width, len(edges) - 1)] * len(some)
-            counts[a : a + chunk] = list(map_threads(_bin, scores, bucket_of, shared))
+            survey = index.survey(some)
+            alignment[a : a + chunk] = survey.alignment
+            best[a : a + chunk] = scores.max(axis=1) / largest
+            counts[a : a + chunk] = list(map_threads(count, scores, survey.begins, survey.before, survey.edges))
             task.advance(len(some))
     middles = np.linspace(-largest, largest, _BINS, endpoint=False) + width / 2
-    return _Histograms(counts, middles, alignment)
-
-
-def _bin(
-    scores: npt.NDArray[np.float32], bucket_of: Ints, shared: tuple[Ints, float, float, int]
-) -> npt.NDArray[np.int32]:
-    offsets, low, width, buckets = shared
-    return kernels.bin_scores(scores, offsets, bucket_of, low, width, buckets, _BINS)
+    return _Histograms(counts, middles, alignment, best)
 
 
 def _costs(seen: _Histograms, which: slice, scale: float) -> tuple[Floats, Floats]:
-    """For each theta: miss of every bucket at every hazard of the grid, (T, K, grid), and sums of p^2, (T, K)."""
+    """For each theta: miss of every bucket at every hazard of the grid, (T, K, grid), and spreads, (T, K)."""
     logits = scale * seen.scores
     weights = np.exp(logits - logits.max())
     counts = seen.counts[which]
     misses = np.empty((*counts.shape[:2], len(_GRID)))
-    squares = np.empty(counts.shape[:2])
+    spreads = np.empty(counts.shape[:2])
     for t, count in enumerate(counts):
         used = np.flatnonzero(count.sum(axis=0))
         p = weights[used] / (count.sum(axis=0) @ weights)
@@ -152,21 +150,20 @@ def _costs(seen: _Histograms, which: slice, scale: float) -> tuple[Floats, Float
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
             unseen = np.where(p[:, None] > 0, p[:, None] * np.exp(-_GRID / p[:, None]), 0.0)
         misses[t] = rows @ unseen
-        squares[t] = rows @ p**2
-    return misses, squares
+        spreads[t] = np.maximum(rows @ p**2 - (rows @ p) ** 2 / np.maximum(rows.sum(axis=1), 1.0), 0.0)
+    return misses, spreads
 
 
-def _fit(sizes: Floats, curve: Floats, target: float) -> Floats:
-    """Non-increasing hazards of least work whose smoothed miss, (K, grid), sums to at most `target`."""
-    curve = _smooth(curve)
+def _fit(sizes: Floats, curve: Floats, near: int, target: float) -> Floats:
+    """Falling hazards of least work whose smoothed miss, (K, grid), sums to at most `target`."""
+    curve = _smooth(curve, near)
     rates = -np.expm1(-_GRID)
     buckets = np.arange(len(sizes))
     low, high = -20.0, 60.0
     best = np.full(len(sizes), len(_GRID) - 1)
     for _ in range(60):
         middle = (low + high) / 2
-        chosen = np.argmin(sizes[:, None] * rates + np.exp(middle) * curve, axis=1)
-        chosen = np.maximum.accumulate(chosen[::-1])[::-1]
+        chosen = falling(np.argmin(sizes[:, None] * rates + np.exp(middle) * curve, axis=1), near)
         if curve[buckets, chosen].sum() > target:
             low = middle
         else:
@@ -174,11 +171,14 @@ def _fit(sizes: Floats, curve: Floats, target: float) -> Floats:
     return _GRID[best]
 
 
-def _smooth(curve: Floats) -> Floats:
-    """Average over two buckets to either side. The first three stay: they hold the cell that a theta points at."""
+def _smooth(curve: Floats, near: int) -> Floats:
+    """Average over two buckets to either side, of cells and of groups apart.
+
+    The first three stay: they hold the cell that a theta points at.
+    """
     smoothed = curve.copy()
     for b in range(3, len(curve)):
-        low, high = max(b - 2, 2), min(b + 3, len(curve))
+        low, high = (max(b - 2, 2), min(b + 3, near)) if b < near else (max(b - 2, near), min(b + 3, len(curve)))
         smoothed[b] = np.average(curve[low:high], axis=0, weights=_KERNEL[low - b + 2 : high - b + 2])
     return smoothed
 
@@ -194,13 +194,14 @@ def _report(
     which: slice,
     scale: float,
     hazards: Floats,
-    squares: Floats,
+    spreads: Floats,
     sizes: Floats,
+    near: int,
     rel_err: float,
 ) -> dict[str, float]:
     curve, fresh = _costs(seen, which, scale)
     missed = _miss(curve, hazards)
-    rates = neyman(sizes, squares, rel_err)
+    rates = neyman(sizes, spreads, near, rel_err)
     variance = (fresh * (1.0 / rates - 1.0)).sum(axis=1)
     return {
         "scale": float(scale),

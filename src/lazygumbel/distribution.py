@@ -23,7 +23,7 @@ from lazygumbel.methods import (
     Stratified,
     UniformTail,
 )
-from lazygumbel.methods.base import Function, Seen
+from lazygumbel.methods.base import Function, Phi, Seen
 from lazygumbel.methods.head import find_heads
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
 
@@ -69,7 +69,7 @@ class Distribution:
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         shape = size if isinstance(size, tuple) else (size,)
-        count = int(np.prod([check_count(s, "size", least=0) for s in shape], dtype=np.int64))
+        count = prod(check_count(s, "size", least=0) for s in shape)
         chosen = _method(method, Sampler, self._default_sampler(), "method")
         drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
         return Draws(
@@ -88,7 +88,9 @@ class Distribution:
         left = min((query.left(b) for b in range(query.size)), default=size)
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
-        default = Exhaustive() if isinstance(self._index, ExactIndex) else LazyGumbel()
+        default: OrderedSampler = LazyGumbel() if self._query_all.calibration is None else Stratified()
+        if isinstance(self._index, ExactIndex):
+            default = Exhaustive()
         chosen = _method(method, OrderedSampler, default, "method")
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return OrderedDraws(
@@ -219,9 +221,8 @@ class Distribution:
         return self._shape(Estimate.of_log_partition(seen.moments, seen.rows, seen.label))
 
     def _function(self, f: Callable[[Ints], npt.ArrayLike] | None) -> Function:
-        features = self._index.features
         if f is None:
-            return lambda ids, _: features.gather(ids).astype(np.float64)
+            return Phi(self._index.features)
 
         def values(ids: Ints, _: Floats) -> Floats:
             found = _array(f(ids), "f must return numbers, (m,) or (m, p) of them for m ids")

@@ -138,7 +138,10 @@ class LogLinear:
         expected = (reader.config["n"], reader.config["d"])
         if features.stored.shape != expected:
             raise ValueError(f"{path}: rows.npy has shape {features.stored.shape}, but config.json says {expected}")
-        return cls(_KINDS[kind].load(reader, features), Calibration.load(reader))
+        index, calibration = _KINDS[kind].load(reader, features), Calibration.load(reader)
+        if calibration is not None and (not isinstance(index, PartitionIndex) or calibration.buckets != index.buckets):
+            raise ValueError(f"{path}: the calibration does not belong to the index; calibrate the model again")
+        return cls(index, calibration)
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class Reader:
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The array saved as `name`, memory-mapped and read-only."""
-        return np.load(self.file(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        mapped = np.load(self.file(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        return np.asarray(mapped)  # still mapped; compiled code is slow to recognise NumPy's class for it
 
     def has(self, name: str) -> bool:
         """Whether an array of this name was saved."""

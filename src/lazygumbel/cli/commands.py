@@ -25,7 +25,7 @@ from lazygumbel.cli.options import (
     theta_of,
 )
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
-from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
+from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Stratified, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
 from lazygumbel.persist import check_target
 
@@ -215,28 +215,37 @@ def _words(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         held = cast("dict[str, object]", value).items()
-        return ", ".join(f"{key} {fact}" for key, fact in held if not isinstance(fact, list | dict))
+        return ", ".join(f"{key} {_short(fact)}" for key, fact in held if not isinstance(fact, list | dict))
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | TopKOnly | None:
-    if method is None:
-        return None if k is None else FixedCutoff(k=k)
-    if method == "exhaustive":
-        if k is not None:
-            raise ValueError("k: the exhaustive method looks at every row and has no head")
-        return Exhaustive()
-    if method == "lazy":
-        return LazyGumbel(k=k)
-    if method == "fixed-cutoff":
-        return FixedCutoff(k=k)
-    if method == "top-k":
-        return TopKOnly(k=100 if k is None else k)
-    raise ValueError(f"method: {method!r} is none of exhaustive, lazy, fixed-cutoff, top-k")
+def _short(fact: object) -> str:
+    return f"{fact:.4g}" if isinstance(fact, float) else str(fact)
 
 
-def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | None:
+def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | Stratified | TopKOnly | None:
+    if method in ("exhaustive", "stratified") and k is not None:
+        raise ValueError(f"k: the {method} method has no head of a given size")
+    match method:
+        case None:
+            return None if k is None else FixedCutoff(k=k)
+        case "exhaustive":
+            return Exhaustive()
+        case "stratified":
+            return Stratified()
+        case "lazy":
+            return LazyGumbel(k=k)
+        case "fixed-cutoff":
+            return FixedCutoff(k=k)
+        case "top-k":
+            return TopKOnly(k=100 if k is None else k)
+        case _:
+            known = "exhaustive, stratified, lazy, fixed-cutoff, top-k"
+            raise ValueError(f"method: {method!r} is none of {known}")
+
+
+def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Stratified | None:
     chosen = _sampler("lazy" if method is None and k is not None else method, k)
     if isinstance(chosen, FixedCutoff | TopKOnly):
-        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive and lazy can")
+        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive, stratified and lazy can")
     return chosen

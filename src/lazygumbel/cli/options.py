@@ -42,7 +42,8 @@ Row = Annotated[int | None, typer.Option(help="Use the row with this id as theta
 Name = Annotated[str | None, typer.Option(help="Use the row with this name as theta.")]
 Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
 Method = Annotated[
-    str | None, typer.Option(help="exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given.")
+    str | None,
+    typer.Option(help="stratified, exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given."),
 ]
 K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
 

@@ -1,39 +1,56 @@
 """Unit centroids by spherical k-means (FAISS), in two levels when there are many cells: building stays quick."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.features import Features
 from lazygumbel.progress import Progress
 
-__all__ = ["spherical_kmeans"]
+__all__ = ["Centroids", "spherical_kmeans"]
 
 _ROWS_PER_CELL = 64
 _ROUNDS = 10
 _ONE_LEVEL = 256
-"""Up to this many cells, one k-means; beyond, one k-means inside each of about sqrt(cells) coarse clusters."""
+"""Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""
 
 
-def spherical_kmeans(
-    features: Features, cells: int, rng: np.random.Generator, progress: Progress
-) -> npt.NDArray[np.float32]:
-    """About `cells` unit vectors, at most that many, shape (cells, d), trained on a random sample of the rows."""
+class Centroids(NamedTuple):
+    """Unit vectors of cells, in groups: the cells of group g are those from group_ends[g] to group_ends[g + 1]."""
+
+    cells: npt.NDArray[np.float32]
+    """(cells, d)"""
+    groups: npt.NDArray[np.float32]
+    """(groups, d)"""
+    group_ends: npt.NDArray[np.int64]
+    """(groups + 1,), from zero."""
+
+    def only(self, cells: npt.NDArray[np.int64]) -> "Centroids":
+        """Some of the cells, sorted; groups that have none left are dropped."""
+        group_of = np.repeat(np.arange(len(self.groups)), np.diff(self.group_ends))[cells]
+        held = np.bincount(group_of, minlength=len(self.groups))
+        return Centroids(self.cells[cells], self.groups[held > 0], np.cumsum([0, *held[held > 0]]))
+
+
+def spherical_kmeans(features: Features, cells: int, rng: np.random.Generator, progress: Progress) -> Centroids:
+    """About `cells` unit vectors, at most that many, trained on a random sample of the rows."""
     sample = _sample_directions(features, cells * _ROWS_PER_CELL, rng)
     with progress.task("training cells", cells) as task:
         if cells <= _ONE_LEVEL:
-            centroids = _train(sample, cells, rng)
+            trained = _train(sample, cells, rng)
             task.advance(cells)
-            return centroids
-        coarse = _train(sample, round(cells**0.5), rng)
-        cluster = np.concatenate(
-            [(sample[a : a + 4096] @ coarse.T).argmax(axis=1) for a in range(0, len(sample), 4096)]
+            return Centroids(trained, np.zeros((1, features.d), dtype=np.float32), np.array([0, len(trained)]))
+        groups = _train(sample, 2 * round(cells**0.5), rng)
+        group_of = np.concatenate(
+            [(sample[a : a + 4096] @ groups.T).argmax(axis=1) for a in range(0, len(sample), 4096)]
         )
         parts: list[npt.NDArray[np.float32]] = []
-        for c, share in enumerate(_shares(np.bincount(cluster, minlength=len(coarse)), cells)):
-            if share:
-                parts.append(_train(sample[cluster == c], share, rng))
-                task.advance(share)
-        return np.concatenate(parts)
+        for g, share in enumerate(_shares(np.bincount(group_of, minlength=len(groups)), cells)):
+            parts.append(_train(sample[group_of == g], share, rng) if share else groups[:0])
+            task.advance(share)
+        centroids = Centroids(np.concatenate(parts), groups, np.cumsum([0, *map(len, parts)]))
+        return centroids.only(np.arange(len(centroids.cells)))
 
 
 def _sample_directions(features: Features, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:

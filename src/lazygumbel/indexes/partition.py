@@ -2,12 +2,14 @@
 
 Rows are stored cell by cell, in random order inside a cell, so that a cell is one contiguous scan and any prefix of it
 is a uniform sample. Cells are ranked for a query by *routing score*: the query's inner product with the cell's unit
-centroid, times the largest norm in the cell.
+centroid, times the largest norm in the cell. Cells lie in groups with centroids of their own: a `survey` ranks single
+cells in the groups nearest to a query in direction, and takes the others group by group.
 
 Rows are assigned in a last pass by the very centroids that route queries, by direction alone. So the cell that a query
 points at most directly holds every row of that direction; it is always ranked first, whatever the norms of the rows.
 """
 
+from math import ceil
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,29 +19,47 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_count
 from lazygumbel.features import Features
 from lazygumbel.indexes.base import best, open_search, pack
-from lazygumbel.indexes.kmeans import spherical_kmeans
+from lazygumbel.indexes.kmeans import Centroids, spherical_kmeans
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
+from lazygumbel.threads import map_threads
 
-__all__ = ["PartitionIndex", "Route", "default_cells"]
+__all__ = ["PartitionIndex", "Survey", "default_cells"]
 
 _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
+_CELLS_FACTOR = 223
+_SURVEYED = 200_000
+"""Numbers in the centroids that a survey reads: it opens as many groups as hold that, about 25 microseconds' worth."""
+_ROWS_AT_ONCE = 2**14
+_QUERIES_AT_ONCE = 32
 
-def default_cells(n: int) -> int:
-    """Number of cells for n rows: n^0.4 growth balances routing against scanning; the factor was measured."""
-    return max(1, min(n // 8, round(32 * n**0.4)))
+
+def default_cells(n: int, d: int) -> int:
+    """Number of cells for n rows of length d: finer cells save rows, but each costs a row of length d to route by."""
+    return max(1, min(n // 8, round(_CELLS_FACTOR * (n / d) ** 0.4)))
 
 
-class Route(NamedTuple):
-    """Cells ranked for a batch of queries."""
+class Survey(NamedTuple):
+    """Storage in order of rank for a batch of queries: segments, which are cells of opened groups, then other groups.
 
-    scores: npt.NDArray[np.float32]
-    """Routing score of every cell, (B, cells): larger is ranked earlier."""
+    Ragged: query b has edges[b, -1] segments, and what is held beyond them means nothing.
+    """
+
+    begins: npt.NDArray[np.int64]
+    """Where each segment starts in storage, (B, segments)."""
+    before: npt.NDArray[np.int64]
+    """How many rows are in the segments before each, (B, segments + 1)."""
+    edges: npt.NDArray[np.int64]
+    """First segment of each bucket, (B, K + 1)."""
     alignment: npt.NDArray[np.float32]
     """Inner product of each query with the unit centroid nearest in direction, (B,)."""
+
+    def at(self, queries: npt.NDArray[np.int64]) -> "Survey":
+        """For some of the queries."""
+        return Survey(self.begins[queries], self.before[queries], self.edges[queries], self.alignment[queries])
 
 
 class PartitionIndex:
@@ -50,28 +70,37 @@ class PartitionIndex:
     def __init__(
         self,
         features: Features,
-        centroids: npt.NDArray[np.float32],
+        centroids: Centroids,
         scales: npt.NDArray[np.float32],
         offsets: npt.NDArray[np.int64],
         *,
         probe: int,
+        opened: int,
     ) -> None:
         self.features = features
         """The rows, stored cell by cell."""
-        self.centroids = centroids
-        """Unit routing vectors, (cells, d)."""
+        self.centroids, self.groups, self.group_ends = centroids
+        """Unit routing vectors of cells, (cells, d), and of groups of neighbouring cells, (groups, d)."""
         self.scales = scales
         """The largest row norm in each cell, (cells,)."""
         self.offsets = offsets
         """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
         self.probe = probe
         """How many cells `top_k` scans."""
-        self._equal_norms = bool(scales.max() - scales.min() <= 1e-3 * scales.max())
+        self.opened = opened
+        """How many groups a survey opens: it ranks their cells one by one."""
+        self.bucket_edges = _bucket_edges(np.diff(self.group_ends), self.opened)
+        """Ranks at which buckets begin: of cells in opened groups, and of the groups that stay closed."""
 
     @property
     def cells(self) -> int:
         """Number of cells."""
         return len(self.centroids)
+
+    @property
+    def buckets(self) -> int:
+        """Number of buckets of a survey."""
+        return sum(len(edges) - 1 for edges in self.bucket_edges)
 
     @classmethod
     def build(
@@ -85,18 +114,19 @@ class PartitionIndex:
     ) -> Self:
         """Train centroids on a sample, assign every row, store the rows cell by cell (a float32 copy)."""
         progress, generator = progress or Silent(), np.random.default_rng(rng)
-        cells = default_cells(features.n) if cells is None else check_count(cells, "cells")
+        cells = default_cells(features.n, features.d) if cells is None else check_count(cells, "cells")
         if cells > features.n:
             raise ValueError(f"cells must be at most the number of rows, {features.n}, not {cells}")
         if probe is not None:
             check_count(probe, "probe")
         features.check_finite(progress)
         centroids = spherical_kmeans(features, cells, generator, progress)
-        cell_of, norms = _assign(features, centroids, progress)
-        counts = np.bincount(cell_of, minlength=len(centroids))
+        opened = ceil(min(1.0, _SURVEYED / centroids.cells.size) * len(centroids.groups))
+        cell_of, norms = _assign(features, centroids, opened, progress)
+        counts = np.bincount(cell_of, minlength=len(centroids.cells))
         # A centroid that no row chose can be dropped without changing any assignment.
         kept = np.flatnonzero(counts)
-        renumber = np.zeros(len(centroids), dtype=np.int64)
+        renumber = np.zeros(len(counts), dtype=np.int64)
         renumber[kept] = np.arange(len(kept))
         cell_of = renumber[cell_of]
         shuffled = generator.permutation(features.n)
@@ -105,13 +135,15 @@ class PartitionIndex:
         np.cumsum(counts[kept], out=offsets[1:])
         scales = np.maximum.reduceat(norms[order], offsets[:-1])
         probe = max(1, round(_PROBED_SHARE * len(kept))) if probe is None else min(probe, len(kept))
-        return cls(
-            features.reordered(order, progress),
-            np.ascontiguousarray(centroids[kept]),
-            scales,
-            offsets,
-            probe=probe,
-        )
+        centroids = centroids.only(kept)
+        opened = min(opened, len(centroids.groups))
+        return cls(features.reordered(order, progress), centroids, scales, offsets, probe=probe, opened=opened)
+
+    def with_probe(self, probe: int) -> Self:
+        """The same index, scanning another number of cells."""
+        centroids = Centroids(self.centroids, self.groups, self.group_ends)
+        probe = min(check_count(probe, "probe"), self.cells)
+        return type(self)(self.features, centroids, self.scales, self.offsets, probe=probe, opened=self.opened)
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -120,16 +152,23 @@ class PartitionIndex:
             raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")
         return self.features.order
 
-    def route(self, queries: npt.NDArray[np.float32]) -> "Route":
-        """Rank the cells for queries (B, d)."""
+    def survey(self, queries: npt.NDArray[np.float32]) -> Survey:
+        """Rank storage for queries (B, d), on all threads when there are many."""
         # For one query a matrix-vector product reads the centroids once, in order; a matrix product does worse.
-        cosines = (self.centroids @ queries[0])[None] if len(queries) == 1 else queries @ self.centroids.T
-        alignment = cosines.max(axis=1)
-        if self._equal_norms:
-            return Route(cosines, alignment)
-        scores = cosines * self.scales
-        np.put_along_axis(scores, cosines.argmax(axis=1)[:, None], np.inf, axis=1)
-        return Route(scores, alignment)
+        near = (self.groups @ queries[0])[None] if len(queries) == 1 else queries @ self.groups.T
+        if len(queries) < 2 * _QUERIES_AT_ONCE:
+            return self._survey(near, queries)
+        cuts = [slice(a, a + _QUERIES_AT_ONCE) for a in range(0, len(queries), _QUERIES_AT_ONCE)]
+        parts = map_threads(self._survey, (near[c] for c in cuts), (queries[c] for c in cuts))
+        return Survey(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _survey(self, near: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Survey:
+        cells, groups = self.bucket_edges
+        return Survey(
+            *kernels.survey(
+                near, queries, self.centroids, self.scales, self.offsets, self.group_ends, self.opened, cells, groups
+            )
+        )
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""
@@ -137,7 +176,7 @@ class PartitionIndex:
         hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         rows = np.empty(len(search.vectors), dtype=np.int64)
         exact = True
-        for b, scores in enumerate(self.route(search.vectors).scores):
+        for b, scores in enumerate(self._routing_scores(search.vectors)):
             chosen = self._first_cells(scores, search.k)
             positions, values = kernels.score_ranges(
                 self.features.stored, self.offsets[chosen], self.offsets[chosen + 1], search.vectors[b]
@@ -150,21 +189,31 @@ class PartitionIndex:
 
     def save(self, writer: Writer) -> None:
         """Centroids, scales and offsets; the rows are saved by their owner."""
-        writer.config["index"] = {"kind": self.kind, "cells": self.cells, "probe": self.probe}
+        writer.config["index"] = {"kind": self.kind, "cells": self.cells, "probe": self.probe, "opened": self.opened}
         writer.array("centroids", self.centroids)
         writer.array("scales", self.scales)
         writer.array("offsets", self.offsets)
+        writer.array("groups", self.groups)
+        writer.array("group_ends", self.group_ends)
 
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
         return cls(
             features,
-            reader.array("centroids"),
+            Centroids(reader.array("centroids"), reader.array("groups"), reader.array("group_ends")),
             reader.array("scales"),
             reader.array("offsets"),
             probe=reader.config["index"]["probe"],
+            opened=reader.config["index"]["opened"],
         )
+
+    def _routing_scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Of every cell, (B, cells); infinite for the cell nearest in direction, which comes first."""
+        cosines = (self.centroids @ queries[0])[None] if len(queries) == 1 else queries @ self.centroids.T
+        scores = cosines * self.scales
+        scores[np.arange(len(queries)), cosines.argmax(axis=1)] = np.inf
+        return scores
 
     def _first_cells(self, scores: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.int64]:
         if self.probe < self.cells:
@@ -176,16 +225,48 @@ class PartitionIndex:
         return ranked[: max(self.probe, int(np.searchsorted(held, k)) + 1)]
 
 
+def _bucket_edges(
+    cells_of_group: npt.NDArray[np.int64], opened: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Buckets of ranks that grow by about sqrt(2): of cells in opened groups, and of groups.
+
+    Groups differ in how many cells they have. The last bucket of cells begins where most queries have some left: a
+    bucket that is nearly always empty would be free to look at, and its hazard a poor bound for those before it.
+    """
+    most, usual = int(np.sort(cells_of_group)[::-1][:opened].sum()), opened * float(cells_of_group.mean())
+    edges = [0, 1]
+    while edges[-1] * 1.41 < 0.6 * usual:
+        edges.append(max(edges[-1] + 1, round(edges[-1] * 1.41)))
+    edges = [edge for edge in edges if edge < most] + [most]
+    closed = len(cells_of_group) - opened
+    ends = [0]
+    while ends[-1] < closed:
+        ends.append(min(closed, max(ends[-1] + 1, round((ends[-1] + opened) * 1.41) - opened)))
+    return np.array(edges, dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
 def _assign(
-    features: Features, centroids: npt.NDArray[np.float32], progress: Progress
+    features: Features, centroids: Centroids, opened: int, progress: Progress
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Cell and norm of every row, by id."""
+    """Cell and norm of every row, by id: the nearest cell of the nearest groups, as a survey opens them."""
+    cells, groups, ends = centroids
     cell_of = np.empty(features.n, dtype=np.int64)
     norms = np.empty(features.n, dtype=np.float32)
     with progress.task("assigning rows to cells", features.n) as task:
-        # 1,024 rows at a time: their scores against thousands of centroids stay in cache for the argmax.
-        for ids, rows in features.blocks(1024):
-            cell_of[ids] = (rows @ centroids.T).argmax(axis=1)
+        for ids, rows in features.blocks(_ROWS_AT_ONCE):
+            near = rows @ groups.T
+            cut = np.partition(near, len(groups) - opened, axis=1)[:, len(groups) - opened]
+            best = np.full(len(rows), -np.inf, dtype=np.float32)
+            chosen = np.zeros(len(rows), dtype=np.int64)
+            for g in range(len(groups)):
+                asking = np.flatnonzero(near[:, g] >= cut)
+                scores = rows[asking] @ cells[ends[g] : ends[g + 1]].T
+                found = scores.argmax(axis=1)
+                score = scores[np.arange(len(asking)), found]
+                better = score > best[asking]
+                best[asking[better]] = score[better]
+                chosen[asking[better]] = ends[g] + found[better]
+            cell_of[ids] = chosen
             norms[ids] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
             task.advance(len(ids))
     return cell_of, norms

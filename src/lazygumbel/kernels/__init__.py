@@ -7,9 +7,31 @@ twin is loaded on first use, so that importing the package stays quick.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazygumbel.kernels.compiled import bin_scores, gather_dot, look, score_ranges, winners
+    from lazygumbel.kernels.compiled import (
+        bin_scores,
+        gather_dot,
+        look,
+        pick,
+        rank_cells,
+        score_at,
+        score_ranges,
+        survey,
+        weigh,
+        winners,
+    )
 
-__all__ = ["bin_scores", "gather_dot", "look", "score_ranges", "winners"]
+__all__ = [
+    "bin_scores",
+    "gather_dot",
+    "look",
+    "pick",
+    "rank_cells",
+    "score_at",
+    "score_ranges",
+    "survey",
+    "weigh",
+    "winners",
+]
 
 
 def __getattr__(name: str) -> Any:

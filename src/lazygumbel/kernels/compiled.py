@@ -8,9 +8,24 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["bin_scores", "gather_dot", "look", "score_ranges", "winners"]
+__all__ = [
+    "bin_scores",
+    "gather_dot",
+    "look",
+    "pick",
+    "rank_cells",
+    "score_at",
+    "score_ranges",
+    "survey",
+    "weigh",
+    "winners",
+]
 
 _FASTMATH = {"reassoc", "contract", "nsz"}
+_EXACT: set[str] = set()
+"""Where a sum rounded otherwise would fall on the other side of an integer."""
+_RANK_BINS = 2048
+_WEIGHED_AT_ONCE = 64
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -66,133 +81,365 @@ def _dot(row: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> np.flo
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def look(
+def _scores(
     rows: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    thresholds: npt.NDArray[np.float32],
-    hazards: npt.NDArray[np.float64],
+    positions: npt.NDArray[np.int64],
     query: npt.NDArray[np.float32],
-    inverse_temperature: float,
-    exponentials: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    cells, last = scores.shape[0], hazards.shape[0] - 1
-    # Counting sort of the cells by bucket; most cells are in the last few.
-    bucket_of = np.empty(cells, dtype=np.int64)
-    starts = np.zeros(hazards.shape[0] + 1, dtype=np.int64)
-    for c in range(cells):
-        b = last
-        while b > 0 and scores[c] >= thresholds[b - 1]:
-            b -= 1
-        bucket_of[c] = b
-        starts[b + 1] += 1
-    for b in range(hazards.shape[0]):
-        starts[b + 1] += starts[b]
-    ordered = np.empty(cells, dtype=np.int64)
-    filled = starts[:-1].copy()
-    for c in range(cells):
-        ordered[filled[bucket_of[c]]] = c
-        filled[bucket_of[c]] += 1
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Inner products of rows that are far apart in memory: four at a time, so that waits for memory overlap."""
+    d, m = rows.shape[1], positions.shape[0]
+    for j in range(0, m - 3, 4):
+        p, q, r, s = positions[j], positions[j + 1], positions[j + 2], positions[j + 3]
+        a, b, c, e = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for k in range(d):
+            x = query[k]
+            a += rows[p, k] * x
+            b += rows[q, k] * x
+            c += rows[r, k] * x
+            e += rows[s, k] * x
+        out[j], out[j + 1], out[j + 2], out[j + 3] = a, b, c, e
+    for j in range(m - m % 4, m):
+        out[j] = _dot(rows[positions[j]], query)
 
-    # First where to look, then the inner products, then the noise: each a tight loop over what it needs.
-    room = uniforms.shape[0]
-    positions = np.empty(room, dtype=np.int64)
-    buckets = np.empty(room, dtype=np.int64)
-    used = 0
-    m = 0
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _rank(
+    scores: npt.NDArray[np.float32], first: int, top: np.float32, low: np.float32, ordered: npt.NDArray[np.int32]
+) -> None:
+    cells = scores.shape[0]
+    step = np.float32(_RANK_BINS - 2) / (top - low) if top > low else np.float32(0.0)
+    bins = np.empty(cells, dtype=np.int32)
+    starts = np.zeros(_RANK_BINS + 1, dtype=np.int32)
+    for c in range(cells):
+        bins[c] = 1 + np.int32((top - scores[c]) * step)
+    bins[first] = 0
+    for c in range(cells):
+        starts[bins[c] + 1] += 1
+    for k in range(_RANK_BINS):
+        starts[k + 1] += starts[k]
+    for c in range(cells):
+        ordered[starts[bins[c]]] = c
+        starts[bins[c]] += 1
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.int32]:
+    ordered = np.empty(scores.shape[0], dtype=np.int32)
+    _rank(scores, first, scores.max(), scores.min(), ordered)
+    return ordered
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _held(banned: npt.NDArray[np.int64], low: int, high: int, position: int) -> bool:
+    """Whether the sorted banned[low:high] holds a position."""
+    while low < high:
+        middle = (low + high) // 2
+        if banned[middle] < position:
+            low = middle + 1
+        elif banned[middle] > position:
+            high = middle
+        else:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def survey(
+    near: npt.NDArray[np.float32],
+    queries: npt.NDArray[np.float32],
+    centroids: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    group_ends: npt.NDArray[np.int64],
+    opened: int,
+    cell_edges: npt.NDArray[np.int64],
+    group_edges: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    size, groups = near.shape
+    fine, closed = cell_edges.shape[0] - 1, group_edges.shape[0] - 1
+    most = cell_edges[fine] + groups - opened
+    begins = np.zeros((size, most), dtype=np.int64)
+    before = np.zeros((size, most + 1), dtype=np.int64)
+    edges = np.zeros((size, fine + closed + 1), dtype=np.int64)
+    alignment = np.empty(size, dtype=np.float32)
+    cells = np.empty(cell_edges[fine], dtype=np.int64)
+    scores = np.empty(cell_edges[fine], dtype=np.float32)
+    ordered = np.empty(cell_edges[fine], dtype=np.int32)
+    for b in range(size):
+        ranked = rank_cells(near[b], int(np.argmax(near[b])))
+        m, first, best = 0, 0, np.float32(-np.inf)
+        top, low = np.float32(-np.inf), np.float32(np.inf)
+        for k in range(opened):
+            for c in range(group_ends[ranked[k]], group_ends[ranked[k] + 1]):
+                cosine = _dot(centroids[c], queries[b])
+                if cosine > best:
+                    first, best = m, cosine
+                cells[m] = c
+                scores[m] = cosine * scales[c]
+                top, low = max(top, scores[m]), min(low, scores[m])
+                m += 1
+        alignment[b] = best
+        _rank(scores[:m], first, top, low, ordered)
+        for k in range(m):
+            c = cells[ordered[k]]
+            begins[b, k] = offsets[c]
+            before[b, k + 1] = before[b, k] + offsets[c + 1] - offsets[c]
+        for k in range(opened, groups):
+            start, stop = offsets[group_ends[ranked[k]]], offsets[group_ends[ranked[k] + 1]]
+            begins[b, m + k - opened] = start
+            before[b, m + k - opened + 1] = before[b, m + k - opened] + stop - start
+        for j in range(fine):
+            edges[b, j] = min(cell_edges[j], m)
+        for j in range(closed + 1):
+            edges[b, fine + j] = m + group_edges[j]
+    return begins, before, edges, alignment
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _arrivals(
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    hazards: npt.NDArray[np.float64],
+    exponentials: npt.NDArray[np.float64],
+    used: int,
+    positions: npt.NDArray[np.int64],
+    noise: npt.NDArray[np.float64],
+) -> int:
+    """Rows that a Poisson process of the hazards hits, with the time of the first hit: how many, or -1."""
+    m, room = 0, exponentials.shape[0]
     for b in range(hazards.shape[0]):
         hazard = hazards[b]
-        if hazard <= 0.0:
+        if hazard <= 0.0 or hazard > 1e300:
             continue
-        if hazard > 1e300:
-            for k in range(starts[b], starts[b + 1]):
-                for p in range(offsets[ordered[k]], offsets[ordered[k] + 1]):
-                    if m >= room:
-                        return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
-                    positions[m] = p
-                    buckets[m] = b
-                    m += 1
-            continue
-        if used >= exponentials.shape[0]:
-            return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
-        skip = np.floor(exponentials[used] / hazard)
-        used += 1
-        for k in range(starts[b], starts[b + 1]):
-            p, stop = offsets[ordered[k]], offsets[ordered[k] + 1]
-            while skip < stop - p:
-                p += int(skip)
-                if m >= room or used >= exponentials.shape[0]:
-                    return -1, positions[:0], np.empty(0), np.empty(0), buckets[:0]
-                positions[m] = p
-                buckets[m] = b
-                m += 1
-                p += 1
-                skip = np.floor(exponentials[used] / hazard)
+        k, last = edges[b], before[edges[b + 1]]
+        row = before[k]
+        while True:
+            if used >= room or m >= room:
+                return -1
+            skip = np.floor(exponentials[used] / hazard)
+            if skip >= last - row:
                 used += 1
-            skip -= stop - p
-
-    logits = np.empty(m)
-    for j in range(m):
-        logits[j] = _dot(rows[positions[j]], query) * inverse_temperature
-    shrink = -np.expm1(-hazards)
-    values = np.empty(m)
-    for j in range(m):
-        values[j] = logits[j] - np.log(-np.log1p(-uniforms[j] * shrink[buckets[j]]))
-    return m, positions[:m], logits, values, buckets[:m]
+                break
+            row += int(skip)
+            while before[k + 1] <= row:
+                k += 1
+            positions[m] = begins[k] + row - before[k]
+            noise[m] = max(exponentials[used] - skip * hazard, 1e-300)
+            used += 1
+            m += 1
+            row += 1
+    return m
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def winners(
     rows: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    thresholds: npt.NDArray[np.float32],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
+    banned: npt.NDArray[np.int64],
+    banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    size = queries.shape[0]
-    positions = np.full(size, -1, dtype=np.int64)
-    values = np.full(size, -np.inf)
-    counts = np.zeros(size, dtype=np.int64)
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+]:
+    size, draws, room = exponentials.shape
+    winning = np.full((size, draws), -1, dtype=np.int64)
+    values = np.full((size, draws), -np.inf)
+    heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
+    best = np.full(size, -np.inf)
+    positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
+    found, bits = np.empty(room, dtype=np.float32), noise.view(np.int64)
     for b in range(size):
-        m, seen, _, perturbed, _ = look(
-            rows,
-            offsets,
-            scores[b],
-            thresholds[b],
-            hazards[b],
-            queries[b],
-            inverse_temperature,
-            exponentials[b],
-            uniforms[b],
-        )
-        counts[b] = m
-        for j in range(m):
-            if perturbed[j] > values[b]:
-                values[b] = perturbed[j]
-                positions[b] = seen[j]
-    return positions, values, counts
+        query, low, high = queries[b], banned_ends[b], banned_ends[b + 1]
+        begin, pre, edge = begins[b], before[b], edges[b]
+        held = 0
+        for j in range(hazards.shape[1]):
+            if hazards[b, j] > 1e300:
+                held += pre[edge[j + 1]] - pre[edge[j]]
+        head = np.empty(held, dtype=np.int64)
+        sums = np.empty(held)
+        held, shift = 0, -np.inf
+        for j in range(hazards.shape[1]):
+            if hazards[b, j] > 1e300:
+                for k in range(edge[j], edge[j + 1]):
+                    for p in range(begin[k], begin[k] + pre[k + 1] - pre[k]):
+                        if high > low and _held(banned, low, high, p):
+                            continue
+                        head[held] = p
+                        sums[held] = _dot(rows[p], query) * inverse_temperature
+                        shift = max(shift, sums[held])
+                        held += 1
+        heads[b], best[b] = held, shift
+        total = 0.0
+        for j in range(held):
+            total += np.exp(sums[j] - shift)
+            sums[j] = total
+        for s in range(draws):
+            if held > 0:
+                chosen = np.searchsorted(sums[:held], uniforms[b, s : s + 1] * total)[0]
+                winning[b, s] = head[min(chosen, held - 1)]
+                values[b, s] = shift + np.log(total) - np.log(exponentials[b, s, 0])
+            m = _arrivals(begin, pre, edge, hazards[b], exponentials[b, s], 1, positions, noise)
+            counts[b, s] = m
+            if m > 0:
+                _scores(rows, positions[:m], query, found)
+            for j in range(m):
+                p = positions[j]
+                if high > low and _held(banned, low, high, p):
+                    continue
+                logit = found[j] * inverse_temperature
+                best[b] = max(best[b], logit)
+                # The exponent of a float bounds its log; few rows come close enough to need the log itself.
+                if logit - ((bits[j] >> 52) - 1023) * 0.6931471805599453 > values[b, s]:
+                    value = logit - np.log(noise[j])
+                    if value > values[b, s]:
+                        values[b, s] = value
+                        winning[b, s] = p
+    return winning, values, heads, counts, best
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def look(
+    rows: npt.NDArray[np.float32],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    hazards: npt.NDArray[np.float64],
+    query: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    exponentials: npt.NDArray[np.float64],
+) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    room = exponentials.shape[0]
+    positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
+    nothing = (-1, positions[:0], noise[:0], noise[:0])
+    held = 0
+    for b in range(hazards.shape[0]):
+        if hazards[b] > 1e300:
+            for k in range(edges[b], edges[b + 1]):
+                for p in range(begins[k], begins[k] + before[k + 1] - before[k]):
+                    if held >= room:
+                        return nothing
+                    positions[held] = p
+                    noise[held] = exponentials[held]
+                    held += 1
+    more = _arrivals(begins, before, edges, hazards, exponentials, held, positions[held:], noise[held:])
+    if more < 0:
+        return nothing
+    m = held + more
+    found = np.empty(m, dtype=np.float32)
+    _scores(rows, positions[:m], query, found)
+    logits, values = np.empty(m), np.empty(m)
+    for j in range(m):
+        logits[j] = found[j] * inverse_temperature
+        values[j] = logits[j] - np.log(noise[j])
+    return m, positions[:m], logits, values
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def pick(
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
+    uniforms: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    ends = np.zeros(rates.shape[0] + 1, dtype=np.int64)
+    positions = np.empty(uniforms.shape[0], dtype=np.int64)
+    m, used = 0, 0
+    for b in range(rates.shape[0]):
+        if rates[b] > 0.0:
+            k, base = edges[b], before[edges[b]]
+            inside, stride = before[edges[b + 1]] - base, 1.0 / rates[b]
+            for j in range(int(np.ceil(inside * rates[b]))):
+                place = np.floor((j + uniforms[used]) * stride)
+                used += 1
+                if place < inside:
+                    row = base + int(place)
+                    while before[k + 1] <= row:
+                        k += 1
+                    positions[m] = begins[k] + row - before[k]
+                    m += 1
+        ends[b + 1] = m
+    return positions[:m], ends
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def score_at(
+    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], query: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    out = np.empty(positions.shape[0], dtype=np.float32)
+    _scores(rows, positions, query, out)
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def weigh(
+    rows: npt.NDArray[np.float32],
+    positions: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
+    query: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    shift: float,
+    banned: npt.NDArray[np.int64],
+    features: bool,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    buckets, d = rates.shape[0], rows.shape[1]
+    wide = d if features else 0
+    plain, squares, cross = np.zeros((buckets, 1 + wide)), np.zeros((buckets, 1 + wide)), np.zeros((buckets, wide))
+    best = -np.inf
+    found = np.empty(_WEIGHED_AT_ONCE, dtype=np.float32)
+    for b in range(buckets):
+        inverse = 1.0 / max(rates[b], 1e-300)
+        total, square, vector, vector_square, vector_cross = 0.0, 0.0, plain[b, 1:], squares[b, 1:], cross[b]
+        for start in range(ends[b], ends[b + 1], _WEIGHED_AT_ONCE):
+            # Few at a time, so that rows are still in cache when their scores are known and they are summed.
+            some = positions[start : min(start + _WEIGHED_AT_ONCE, ends[b + 1])]
+            _scores(rows, some, query, found)
+            for j in range(some.shape[0]):
+                if _held(banned, 0, banned.shape[0], some[j]):
+                    continue
+                logit = found[j] * inverse_temperature
+                best = max(best, logit)
+                weight = np.exp(logit - shift) * inverse
+                total += weight
+                square += weight * weight
+                row = rows[some[j]]
+                for c in range(wide):
+                    value = weight * row[c]
+                    vector[c] += value
+                    vector_square[c] += value * value
+                    vector_cross[c] += weight * value
+        plain[b, 0], squares[b, 0] = total, square
+    return plain, squares, cross, best
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def bin_scores(
     scores: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    bucket_of: npt.NDArray[np.int64],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     low: float,
     width: float,
-    buckets: int,
     bins: int,
 ) -> npt.NDArray[np.int32]:
-    counts = np.zeros((buckets, bins), dtype=np.int32)
+    counts = np.zeros((edges.shape[0] - 1, bins), dtype=np.int32)
     inverse, base, most = np.float32(1.0 / width), np.float32(low), bins - 1
-    for c in range(bucket_of.shape[0]):
-        b = bucket_of[c]
-        for p in range(offsets[c], offsets[c + 1]):
-            k = int(np.floor((scores[p] - base) * inverse))
-            counts[b, min(max(k, 0), most)] += 1
+    for b in range(edges.shape[0] - 1):
+        for s in range(edges[b], edges[b + 1]):
+            for p in range(begins[s], begins[s] + before[s + 1] - before[s]):
+                k = int(np.floor((scores[p] - base) * inverse))
+                counts[b, min(max(k, 0), most)] += 1
     return counts

@@ -3,7 +3,20 @@
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bin_scores", "gather_dot", "look", "score_ranges", "winners"]
+__all__ = [
+    "bin_scores",
+    "gather_dot",
+    "look",
+    "pick",
+    "rank_cells",
+    "score_at",
+    "score_ranges",
+    "survey",
+    "weigh",
+    "winners",
+]
+
+_RANK_BINS = 2048
 
 
 def gather_dot(
@@ -28,103 +41,247 @@ def score_ranges(
     return positions, rows[positions] @ query
 
 
+def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.int32]:
+    """Cells by decreasing score, cell `first` before all: scores are told apart to 1/2046 of their range, then by cell.
+
+    That is a counting sort: many times quicker than a full one, and as good to rank by.
+    """
+    top, low = scores.max(), scores.min()
+    step = np.float32(_RANK_BINS - 2) / (top - low) if top > low else np.float32(0.0)
+    bins = 1 + ((top - scores) * step).astype(np.int64)
+    bins[first] = 0
+    return np.argsort(bins, kind="stable").astype(np.int32)
+
+
+def survey(
+    near: npt.NDArray[np.float32],
+    queries: npt.NDArray[np.float32],
+    centroids: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    group_ends: npt.NDArray[np.int64],
+    opened: int,
+    cell_edges: npt.NDArray[np.int64],
+    group_edges: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Segments of storage in order of rank for each query: cells of the `opened` nearest groups, then other groups.
+
+    Groups are ranked by `near`, (B, groups), the cells of opened ones by their inner product with the query times
+    their scale, with the nearest in direction first. Returns for each query where segments begin, how many rows come
+    before each, the first segment of each bucket, and the inner product with the nearest centroid. Buckets take ranks
+    of cells by `cell_edges` (the last takes all that are left) and ranks of closed groups by `group_edges`.
+    """
+    size, groups = near.shape
+    most = int(cell_edges[-1]) + groups - opened
+    begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
+    edges = np.zeros((size, len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
+    alignment = np.empty(size, dtype=np.float32)
+    for b, query in enumerate(queries):
+        ranked = rank_cells(near[b], int(near[b].argmax()))
+        ranges = [(int(group_ends[g]), int(group_ends[g + 1])) for g in ranked]
+        cells = np.concatenate([np.arange(*ends) for ends in ranges[:opened]])
+        cosines = centroids[cells] @ query
+        cells = cells[rank_cells(cosines * scales[cells], int(cosines.argmax()))]
+        starts = [*offsets[cells], *(offsets[start] for start, _ in ranges[opened:])]
+        stops = [*offsets[cells + 1], *(offsets[stop] for _, stop in ranges[opened:])]
+        begins[b, : len(starts)] = starts
+        before[b, 1 : len(starts) + 1] = np.cumsum(np.subtract(stops, starts))
+        edges[b] = np.concatenate([np.minimum(cell_edges[:-1], len(cells)), len(cells) + group_edges])
+        alignment[b] = cosines.max()
+    return begins, before, edges, alignment
+
+
+def _inside(
+    begins: npt.NDArray[np.int64], before: npt.NDArray[np.int64], edges: npt.NDArray[np.int64], bucket: int
+) -> npt.NDArray[np.int64]:
+    """Positions of the rows in a bucket: the segments edges[bucket] up to edges[bucket + 1]."""
+    segments = range(int(edges[bucket]), int(edges[bucket + 1]))
+    ranges = [np.arange(int(before[s + 1] - before[s]), dtype=np.int64) + begins[s] for s in segments]
+    return np.concatenate([np.empty(0, dtype=np.int64), *ranges])
+
+
 def look(
     rows: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    thresholds: npt.NDArray[np.float32],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
     exponentials: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Look at each row independently with the rate of its cell's bucket: 1 - exp(-hazard).
+) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Look at each row independently with the rate of its bucket, 1 - exp(-hazard), and perturb it.
 
-    Cells fall into buckets by routing score: bucket j takes scores from thresholds[j] up to thresholds[j - 1]. A hazard
-    of infinity enumerates. Within another bucket the number of rows to skip is geometric: floor(exponential / hazard).
-    Each row looked at has a Gumbel conditioned to exceed the cutoff -log(hazard): minus the log of an exponential
-    below the hazard, -log1p(-u (1 - exp(-hazard))), with u its uniform in (0, 1).
+    A row whose Gumbel is minus the log of E is looked at when E is below the hazard. Where that is infinite, every row
+    is, and takes one exponential E. Elsewhere lay the rows of a bucket end to end, each as long as the hazard: the
+    hits of a Poisson process of rate one pick the rows, and the place of the first hit in a row is its E. After a hit
+    the process starts anew at the next row, so that one exponential a row does for both; one more leaves the bucket.
 
-    Returns the number of rows m (or -1 when the random numbers ran out), and for each its position, logit, perturbed
-    logit and bucket. Random numbers are used in turn, one exponential a skip, the one that leaves a bucket included,
-    and one uniform a row: with longer arrays that begin alike, a look that ran out goes on as it began.
+    Returns the number of rows m (-1 when the exponentials ran out), and for each its position, logit and perturbed
+    logit, those of infinite hazard first. With longer arrays that begin alike, a look that ran out goes on as it began.
     """
     positions: list[int] = []
-    buckets: list[int] = []
-    used = 0
-    bucket_of = (scores[:, None] < thresholds[None, :]).sum(axis=1)
-    nothing = (np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0, np.int64))
-    for bucket, hazard in enumerate(hazards):
-        cells = np.flatnonzero(bucket_of == bucket)
-        inside: list[int] = [p for c in cells for p in range(int(offsets[c]), int(offsets[c + 1]))]
-        at = 0
-        while hazard > 0:
-            if np.isfinite(hazard):
-                if used >= len(exponentials):
-                    return -1, *nothing
-                at += int(min(np.floor(exponentials[used] / hazard), len(inside)))
-                used += 1
-            if at >= len(inside):
-                break
-            if len(positions) >= len(uniforms):
+    noise: list[float] = []
+    nothing = (np.empty(0, np.int64), np.empty(0), np.empty(0))
+    for bucket in np.flatnonzero(np.isinf(hazards)):
+        positions += _inside(begins, before, edges, int(bucket)).tolist()
+    if len(positions) > len(exponentials):
+        return -1, *nothing
+    noise += exponentials[: len(positions)].tolist()
+    used = len(positions)
+    for bucket in np.flatnonzero((hazards > 0) & np.isfinite(hazards)):
+        inside, at, hazard = _inside(begins, before, edges, int(bucket)), 0, hazards[bucket]
+        while True:
+            if used >= len(exponentials):
                 return -1, *nothing
-            positions.append(inside[at])
-            buckets.append(bucket)
-            at += 1
-    seen, bucket = np.array(positions, dtype=np.int64), np.array(buckets, dtype=np.int64)
+            skip = np.floor(exponentials[used] / hazard)
+            if skip >= len(inside) - at:
+                used += 1
+                break
+            positions.append(int(inside[at + int(skip)]))
+            noise.append(max(float(exponentials[used] - skip * hazard), 1e-300))
+            at += int(skip) + 1
+            used += 1
+    seen = np.array(positions, dtype=np.int64)
     logits = (rows[seen] @ query).astype(np.float64) * inverse_temperature
-    values = logits - np.log(-np.log1p(uniforms[: len(seen)] * np.expm1(-hazards[bucket])))
-    return len(seen), seen, logits, values, bucket
+    return len(seen), seen, logits, logits - np.log(np.array(noise))
 
 
 def winners(
     rows: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    thresholds: npt.NDArray[np.float32],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
+    banned: npt.NDArray[np.int64],
+    banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """`look` for each query: position and value of the largest perturbed logit, and the rows looked at.
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+]:
+    """For each query and draw the row with the largest perturbed logit of a `look`, and its value, (queries, draws).
 
-    Where random numbers ran out the count is -1; where nothing was looked at it is 0, the position -1, the value -inf.
+    Then the rows of infinite hazard, (queries,), the other rows looked at, (queries, draws), and the largest logit that
+    could win, (queries,). Of the rows of infinite hazard one is drawn by its probability among them, with the uniform;
+    its value is their log-sum-exp minus the log of the first exponential, as if each had been perturbed. Positions in
+    banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot win query b. Where the exponentials ran out the count is
+    -1; where nothing could win the position is -1 and the value minus infinity.
     """
-    positions = np.full(len(queries), -1, dtype=np.int64)
-    values = np.full(len(queries), -np.inf)
-    counts = np.zeros(len(queries), dtype=np.int64)
+    size, draws, _ = exponentials.shape
+    winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
+    heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
+    best = np.full(size, -np.inf)
     for b, query in enumerate(queries):
-        counts[b], seen, _, perturbed, _ = look(
-            rows,
-            offsets,
-            scores[b],
-            thresholds[b],
-            hazards[b],
-            query,
-            inverse_temperature,
-            exponentials[b],
-            uniforms[b],
-        )
-        if counts[b] > 0:
-            best = perturbed.argmax()
-            positions[b], values[b] = seen[best], perturbed[best]
-    return positions, values, counts
+        out = banned[banned_ends[b] : banned_ends[b + 1]]
+        sure = np.where(np.isinf(hazards[b]), np.inf, 0.0)
+        enough = np.ones(len(rows))
+        _, head, logits, _ = look(rows, begins[b], before[b], edges[b], sure, query, inverse_temperature, enough)
+        allowed = ~np.isin(head, out)
+        head, logits = head[allowed], logits[allowed]
+        heads[b], best[b] = len(head), logits.max(initial=-np.inf)
+        for s in range(draws):
+            rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
+            m, seen, others, perturbed = look(
+                rows, begins[b], before[b], edges[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
+            )
+            counts[b, s] = m
+            if len(head):
+                sums: npt.NDArray[np.float64] = np.cumsum(np.exp(logits - logits.max()))
+                chosen = int((sums < uniforms[b, s] * sums[-1]).sum())
+                winning[b, s] = head[min(chosen, len(head) - 1)]
+                values[b, s] = logits.max() + np.log(sums[-1]) - np.log(exponentials[b, s, 0])
+            allowed = ~np.isin(seen, out)
+            perturbed = np.where(allowed, perturbed, -np.inf)
+            best[b] = max(best[b], others[allowed].max(initial=-np.inf))
+            if m > 0 and perturbed.max() > values[b, s]:
+                winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
+    return winning, values, heads, counts, best
+
+
+def pick(
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
+    uniforms: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """In each bucket one row from every stretch of 1 / rate rows, at a random place in it: floor((j + u) / rate).
+
+    Each row is picked `rate` times on average, one at an end of a stretch at times twice; the last stretch may be
+    shorter, and then picks a row with less probability. One uniform in [0, 1) a stretch, ceil(rows * rate) of them for
+    each bucket in turn. Returns positions, bucket by bucket, and where the buckets end, (K + 1,) from zero.
+    """
+    picked: list[npt.NDArray[np.int64]] = []
+    used = 0
+    for bucket, rate in enumerate(rates):
+        inside = _inside(begins, before, edges, bucket)
+        places = np.empty(0)
+        if rate > 0:
+            stretches = int(np.ceil(len(inside) * rate))
+            places = np.floor((np.arange(stretches) + uniforms[used : used + stretches]) * (1.0 / rate))
+            used += stretches
+        picked.append(inside[places[places < len(inside)].astype(np.int64)])
+    return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
+
+
+def score_at(
+    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], query: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """`rows[positions[j]] . query` for every j, shape (m,)."""
+    return rows[positions] @ query
+
+
+def weigh(
+    rows: npt.NDArray[np.float32],
+    positions: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
+    query: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    shift: float,
+    banned: npt.NDArray[np.int64],
+    features: bool,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    """Sums over the picks of each bucket, by weight exp(logit - shift) / rate, or zero for the sorted `banned`.
+
+    With `features` also of weighted rows. Returns sums, sums of squares, both (K, 1) or (K, 1 + d), and sums of weight
+    times weighted row, (K, 0) or (K, d); and the largest logit of weight.
+    """
+    logits = (rows[positions] @ query).astype(np.float64) * inverse_temperature
+    inverse = np.repeat(1.0 / np.maximum(rates, 1e-300), np.diff(ends))
+    allowed = ~np.isin(positions, banned)
+    weights = np.where(allowed, np.exp(logits - shift) * inverse, 0.0)[:, None]
+    weighted = weights * rows[positions].astype(np.float64)[:, : rows.shape[1] if features else 0]
+    values = np.concatenate([weights, weighted], axis=1)
+
+    def by_bucket(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        found = [columns[ends[b] : ends[b + 1]].sum(axis=0) for b in range(len(rates))]
+        return np.array(found, dtype=np.float64).reshape(len(rates), columns.shape[1])
+
+    best = float(logits[allowed].max(initial=-np.inf))
+    return by_bucket(values), by_bucket(values**2), by_bucket(weights * weighted), best
 
 
 def bin_scores(
     scores: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    bucket_of: npt.NDArray[np.int64],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     low: float,
     width: float,
-    buckets: int,
     bins: int,
 ) -> npt.NDArray[np.int32]:
-    """Rows by bucket of their cell and by score, (buckets, bins): bin floor((score - low) / width), kept in range."""
-    counts = np.zeros((buckets, bins), dtype=np.int32)
-    found = np.floor((scores - np.float32(low)) * np.float32(1.0 / width)).astype(np.int64)
-    np.add.at(counts, (np.repeat(bucket_of, np.diff(offsets)), np.clip(found, 0, bins - 1)), 1)
+    """Rows by bucket and by score, (buckets, bins): bin floor((score - low) / width), kept in range."""
+    counts = np.zeros((len(edges) - 1, bins), dtype=np.int32)
+    for bucket in range(len(edges) - 1):
+        inside = scores[_inside(begins, before, edges, bucket)]
+        found = np.floor((inside - np.float32(low)) * np.float32(1.0 / width)).astype(np.int64)
+        np.add.at(counts[bucket], np.clip(found, 0, bins - 1), 1)
     return counts

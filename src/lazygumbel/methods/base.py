@@ -23,6 +23,7 @@ __all__ = [
     "Function",
     "Normaliser",
     "OrderedSampler",
+    "Phi",
     "Query",
     "Sampler",
     "Seen",
@@ -35,6 +36,17 @@ Function = Callable[[Ints, Floats], Floats]
 """Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
 
 _SCORES_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Phi:
+    """The features as a `Function`; methods that know it need not copy rows."""
+
+    features: Features
+
+    def __call__(self, ids: Ints, _: Floats) -> Floats:
+        """The rows with these ids, (m, d)."""
+        return self.features.gather(ids).astype(np.float64)
 
 
 class Dense(NamedTuple):
@@ -89,9 +101,10 @@ class Query:
         """theta_b . phi_i / temperature for these rows."""
         return self.features.score(ids, self.thetas[b]).astype(np.float64) / self.temperature
 
-    def dense(self) -> Iterator[Dense]:
+    def dense(self, rows_at_once: int = _SCORES_AT_ONCE) -> Iterator[Dense]:
         """All logits, block by block."""
-        for ids, rows in self.features.blocks(max(1, _SCORES_AT_ONCE // max(self.size, 1))):
+        step = max(1, min(rows_at_once, _SCORES_AT_ONCE // max(self.size, 1)))
+        for ids, rows in self.features.blocks(step):
             logits = (self.thetas @ rows.T).astype(np.float64)
             logits /= self.temperature
             for b, excluded in enumerate(self.excluded):

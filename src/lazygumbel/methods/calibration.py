@@ -1,73 +1,105 @@
 """`Calibration`: how eagerly `Stratified` looks at a cell, by the rank of the cell, and what that was measured to cost.
 
-Cells are ranked by routing score and grouped into buckets of ranks that grow by about sqrt(2). A bucket has a
-*hazard*: a row in it is looked at with rate 1 - exp(-hazard), that is, when its Gumbel exceeds -log(hazard). Hazards
-depend on the scale |theta| / temperature; the calibration holds a ladder of scales.
+A survey of the index ranks cells near a theta, then groups of cells, in buckets that grow by about sqrt(2). A bucket
+has a *hazard*: a row in it is looked at with rate 1 - exp(-hazard), that is, when its Gumbel exceeds -log(hazard).
+Hazards depend on the scale |theta| / temperature; the calibration holds a ladder of scales.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.persist import Reader, Writer
 
-__all__ = ["Calibration", "bucket_edges", "neyman"]
+__all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "falling", "neyman"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 _WIDENING = 6
-"""How many buckets a widened look is shifted: six buckets are about eight times as many cells."""
+"""From how many buckets before its own a widened look takes the largest: six are about eight times as many cells."""
 
 
-def bucket_edges(cells: int) -> Ints:
-    """First ranks of the buckets, and `cells` at the end."""
-    edges = [0, 1]
-    while edges[-1] < cells:
-        edges.append(min(cells, max(edges[-1] + 1, round(edges[-1] * 1.41))))
-    return np.unique(np.minimum(edges, cells)).astype(np.int64)
+ENUMERATED_FROM = 0.7
+"""From this hazard on, a rate of one half, it is quicker to look at every row."""
 
 
-def neyman(sizes: Floats, squares: Floats, rel_err: float) -> Floats:
-    """Rates for the buckets that meet a relative variance of rel_err^2 with the fewest rows, non-increasing.
+def falling(values: npt.NDArray[Number], near: int) -> npt.NDArray[Number]:
+    """The least values, at least as large, that do not increase along the first `near` buckets, nor along the rest."""
+    runs = values[:near], values[near:]
+    return np.concatenate([np.maximum.accumulate(run[::-1])[::-1] for run in runs])
 
-    The relative variance is sum over buckets of q (1 / rate - 1) with q = sum of p_i^2: the best rates are proportional
-    to sqrt(q / rows), capped at one. `sizes` holds the rows and `squares` the q of each bucket.
+
+def neyman(sizes: Floats, spreads: Floats, near: int, rel_err: float) -> Floats:
+    """Rates for the buckets that meet a relative variance of rel_err^2 with the fewest rows, falling.
+
+    The relative variance is sum over buckets of q (1 / rate - 1) with q = sum of (p_i - mean)^2: the best rates are
+    proportional to sqrt(q / rows), capped at one. `sizes` holds the rows and `spreads` the q of each bucket.
     """
-    shape = np.sqrt(squares / np.maximum(sizes, 1.0))
-    shape = np.maximum.accumulate(shape[::-1])[::-1]
+    shape = np.sqrt(spreads / np.maximum(sizes, 1.0))
+    shape = falling(shape, near)
     shape = np.maximum(shape, shape.max() * 1e-12)
     low, high = -60.0, 120.0
     rates = np.ones_like(shape)
     for _ in range(60):
         middle = (low + high) / 2
         rates = np.minimum(1.0, shape * np.exp(middle))
-        if (squares * (1.0 / rates - 1.0)).sum() > rel_err**2:
+        if (spreads * (1.0 / rates - 1.0)).sum() > rel_err**2:
             low = middle
         else:
             high = middle
     return np.minimum(1.0, shape * np.exp(high))
 
 
+class Levels(NamedTuple):
+    """How eagerly to look, by line of a table and by bucket."""
+
+    table: Floats
+    """(lines, K)"""
+    met: npt.NDArray[np.bool_]
+    """Whether fresh thetas met the target with it, (lines,)."""
+    rows: Floats
+    """Rows that a look is expected to take, (lines,)."""
+    hits: Floats
+    """Of hazards: how many random numbers the rows that are not certain are expected to take, (lines,)."""
+    sizes: Floats
+    """Mean number of rows in each bucket, (K,)."""
+
+    @classmethod
+    def of_hazards(cls, table: Floats, met: npt.NDArray[np.bool_], sizes: Floats) -> "Levels":
+        """Levels of a table of hazards."""
+        finite = np.where(np.isinf(table), 0.0, table)
+        return cls(table, met, -np.expm1(-table) @ sizes, finite @ sizes, sizes)
+
+    def times(self, factor: int) -> "Levels":
+        """Hazards this many times as large; from 0.7 on, a rate of one half, every row is looked at."""
+        table = self.table * factor
+        return Levels.of_hazards(np.where(table > ENUMERATED_FROM, np.inf, table), self.met, self.sizes)
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Hazards by scale and bucket, and the figures measured on fresh thetas."""
 
-    edges: Ints
-    """First rank of each bucket, (K + 1,)."""
+    near: int
+    """How many of the K buckets are of single cells; the others are of groups."""
     scales: Floats
     """The ladder of |theta| / temperature, increasing, (S,)."""
     hazards: Floats
     """For sampling, (S, K)."""
-    squares: Floats
-    """Mean over thetas of the sum of p_i^2 in each bucket, (S, K): what estimates need."""
+    spreads: Floats
+    """Mean over thetas of the sum of (p_i - mean of the bucket)^2 in each bucket, (S, K): what estimates need."""
     sizes: Floats
     """Mean number of rows in each bucket, (K,)."""
     least_alignment: float
     """A theta whose best cosine with a centroid is smaller is unlike those of the calibration."""
+    least_best: float
+    """Likewise if its best row scores a smaller share of the largest score possible, |theta| times the largest norm."""
     miss: float
     """The mean miss probability that was aimed at."""
     rel_err: float
@@ -75,29 +107,57 @@ class Calibration:
     report: list[dict[str, float]]
     """For each scale checked: miss and relative error on thetas that the rates were not fitted to."""
 
-    def sampling_hazards(self, scale: float, alignment: float) -> tuple[Floats, bool]:
-        """Hazards for one theta, (K,), and whether they are calibrated for it; if not, they are widened."""
-        rungs, within = self._rungs(scale)
-        hazards = self.hazards[rungs].max(axis=0)
-        met = all(self.report[rung]["miss_mean"] <= self.miss for rung in rungs)
-        return self._judged(hazards, within, met, alignment)
+    @property
+    def buckets(self) -> int:
+        """Number of buckets, K."""
+        return len(self.sizes)
 
-    def estimation_hazards(self, scale: float, alignment: float, rel_err: float) -> tuple[Floats, bool]:
-        """Hazards that give Z to the relative error asked for, (K,), and whether they are calibrated."""
-        rungs, within = self._rungs(scale)
-        hazards = np.max([self._neyman_hazards(rung, rel_err) for rung in rungs], axis=0)
-        met = all(self.report[rung]["rel_err_rms"] <= 1.1 * self.rel_err for rung in rungs)
-        return self._judged(hazards, within, met, alignment)
+    def place(self, scale: float, alignment: float) -> int:
+        """The line of a theta in the tables of `hazard_levels` and `rate_levels`.
+
+        A scale between two rungs takes the larger of both; one off the ladder, or a theta that is unlike those of the
+        calibration, takes a widened line.
+        """
+        ladder = self._ladder
+        rungs, above = len(ladder), bisect_left(ladder, scale * 0.99)
+        if above == rungs:
+            return 3 * rungs - 2
+        own = above == 0 or ladder[above] < 1.02 * scale  # a rung of its own, or flatter than the lowest
+        line = above if own else rungs + above - 1
+        return line if alignment >= self.least_alignment else self.widened(line)
+
+    def widened(self, line: int) -> int:
+        """The widened line of a theta that proved unlike those of the calibration."""
+        plain = 2 * len(self._ladder) - 1
+        return line if line >= plain else line + plain
+
+    @cached_property
+    def hazard_levels(self) -> Levels:
+        """Hazards for sampling by line."""
+        met = [facts["miss_mean"] <= self.miss for facts in self.report]
+        table, held = self._lines(self.hazards, met)
+        return Levels.of_hazards(table, held, self.sizes)
+
+    def rate_levels(self, rel_err: float | None = None) -> Levels:
+        """Rates that give Z to a relative error (None: what was calibrated for), by line."""
+        rel_err = self.rel_err if rel_err is None else rel_err
+        if rel_err not in self._rates:
+            rates = np.stack([neyman(self.sizes, spread, self.near, rel_err) for spread in self.spreads])
+            met = [facts["rel_err_rms"] <= 1.1 * self.rel_err for facts in self.report]
+            table, held = self._lines(rates, met)
+            self._rates[rel_err] = Levels(table, held, table @ self.sizes, np.zeros(len(table)), self.sizes)
+        return self._rates[rel_err]
 
     def save(self, writer: Writer) -> None:
         """Arrays, and the figures for `lazygumbel info`."""
-        writer.array("bucket_edges", self.edges)
         writer.array("hazards", self.hazards)
-        writer.array("squares", self.squares)
+        writer.array("spreads", self.spreads)
         writer.array("bucket_sizes", self.sizes)
         writer.config["calibration"] = {
+            "near": self.near,
             "scales": self.scales.tolist(),
             "least_alignment": self.least_alignment,
+            "least_best": self.least_best,
             "miss": self.miss,
             "rel_err": self.rel_err,
             "report": self.report,
@@ -110,39 +170,32 @@ class Calibration:
         if facts is None:
             return None
         return cls(
-            np.array(reader.array("bucket_edges")),
+            int(facts["near"]),
             np.array(facts["scales"], dtype=np.float64),
             np.array(reader.array("hazards")),
-            np.array(reader.array("squares")),
+            np.array(reader.array("spreads")),
             np.array(reader.array("bucket_sizes")),
             float(facts["least_alignment"]),
+            float(facts["least_best"]),
             float(facts["miss"]),
             float(facts["rel_err"]),
             facts["report"],
         )
 
-    def _rungs(self, scale: float) -> tuple[list[int], bool]:
-        """The rungs around a scale, both of whose hazards it takes; a scale off the ladder takes the end."""
-        above = int(np.searchsorted(self.scales, scale * 0.99))
-        if above == len(self.scales):
-            return [above - 1], False
-        if above == 0 or self.scales[above] < 1.02 * scale:  # a rung of its own, or flatter than the lowest
-            return [above], True
-        return [above - 1, above], True
-
-    def _judged(self, hazards: Floats, within: bool, met: bool, alignment: float) -> tuple[Floats, bool]:
-        """Calibrated only on the ladder, for a theta like those seen, where fresh thetas met the target."""
-        if within and alignment >= self.least_alignment:
-            return hazards, met
-        return hazards[np.maximum(np.arange(len(hazards)) - _WIDENING, 0)], False
-
-    def _neyman_hazards(self, rung: int, rel_err: float) -> Floats:
-        key = (rung, rel_err)
-        if key not in self._cache:
-            with np.errstate(divide="ignore"):
-                self._cache[key] = -np.log1p(-neyman(self.sizes, self.squares[rung], rel_err))
-        return self._cache[key]
+    @cached_property
+    def _ladder(self) -> list[float]:
+        return self.scales.tolist()
 
     @cached_property
-    def _cache(self) -> dict[tuple[int, float], Floats]:
+    def _rates(self) -> dict[float, Levels]:
         return {}
+
+    def _lines(self, table: Floats, met: list[bool]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Lines of single rungs, of the gaps between two, then all again, widened."""
+        lines: Floats = np.concatenate([table, np.maximum(table[:-1], table[1:])])
+        held = np.array(met)
+        held = np.concatenate([held, held[:-1] & held[1:]])
+        widened, buckets = lines, np.arange(self.buckets)
+        for shift in range(1, _WIDENING + 1):
+            widened = np.maximum(widened, lines[:, np.maximum(buckets - shift, 0)])
+        return np.concatenate([lines, widened]), np.concatenate([held, np.zeros_like(held)])

@@ -35,25 +35,21 @@ def log_sum_exp(logits: Floats) -> float:
     return float(top + np.log(np.exp(logits - top).sum()))
 
 
-def _categorical(rng: np.random.Generator, logits: Floats, size: int) -> Ints:
-    """`size` indices with probability proportional to exp(logits), by inverse CDF."""
-    cumulative: Floats = np.cumsum(np.exp(logits - logits.max()))
-    # side="right" never picks an entry of weight zero; the clip guards against rounding at the very top.
-    targets: Floats = rng.random(size) * cumulative[-1]
-    chosen = np.searchsorted(cumulative, targets, side="right")
-    return np.minimum(chosen, np.flatnonzero(np.diff(cumulative, prepend=0.0))[-1])
-
-
 def softmax_draws(rng: np.random.Generator, ids: Ints, logits: Floats, size: int) -> tuple[Ints, Floats]:
     """Winners and winning values of `size` rounds of Gumbel-max over these rows.
 
     The winner is categorical, its perturbed value is Gumbel with location log sum exp, and the two are independent: so
     a round costs one uniform and one Gumbel instead of one Gumbel a row. With no rows, values are minus infinity.
     """
-    location = log_sum_exp(logits)
-    if location == -np.inf:
+    top = logits.max(initial=-np.inf)
+    if top == -np.inf:
         return np.zeros(size, dtype=np.int64), np.full(size, -np.inf)
-    return ids[_categorical(rng, logits, size)], location + gumbel(rng, size)
+    cumulative: Floats = np.cumsum(np.exp(logits - top))
+    # side="right" never picks an entry of weight zero; nor does the guard against rounding at the very top.
+    targets: Floats = rng.random(size) * cumulative[-1]
+    chosen = np.searchsorted(cumulative, targets, side="right")
+    last = np.searchsorted(cumulative, cumulative[-1:])
+    return ids[np.minimum(chosen, last)], top + np.log(cumulative[-1]) + gumbel(rng, size)
 
 
 def uniform_outside(rng: np.random.Generator, n: int, taken: Ints, size: int) -> Ints:

@@ -2,26 +2,36 @@
 
 Algorithm 2 looks at every tail row with the same small probability. Here each cell has a rate by its rank: a row is
 looked at when its Gumbel exceeds the cutoff of its cell, cells of rate one are enumerated, and the winner is the
-largest perturbed logit of the rows looked at. Inclusion is independent and its probability known, so the same kind of
-look gives Z and every expectation by Horvitz-Thompson: sum of exp(logit) / rate is unbiased, with the unbiased
-variance sum of exp(2 logit) (1 - rate) / rate^2.
+largest perturbed logit of the rows looked at. Sums come from rows picked with rates of their own, weighed by one over
+the rate of each: unbiased for Z and every numerator, with a variance from the picks themselves.
 """
 
 from dataclasses import dataclass
+from math import inf, sqrt
 
 import numpy as np
 
 from lazygumbel.checks import check_number
 from lazygumbel.methods.base import Function, Query, Seen
+from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.exhaustive import Exhaustive
-from lazygumbel.methods.plan import Looked, Plan
+from lazygumbel.methods.plan import Plan
+from lazygumbel.methods.stratified_draws import candidates, winners
+from lazygumbel.methods.stratified_sums import Sums, sums
 from lazygumbel.methods.weighing import stack
-from lazygumbel.results import Draws, Label, Moments, worse_label
+from lazygumbel.results import Draws, Label, Moments, OrderedDraws, worse_label
 
 __all__ = ["Stratified"]
 
-_THETAS_AT_ONCE = 256
-"""Thetas that are routed together: with 8,192 cells 25 MB, and as much again for random numbers, whatever the batch."""
+_THETAS_AT_ONCE = 512
+"""Thetas that are routed together: with 8,192 cells 16 MB, and 16 MB for random numbers, whatever the batch."""
+_HIT, _SEGMENT = 2.5, 0.03
+"""What a row out of order, and passing a segment by, cost a draw, in rows of a dense pass."""
+_DENSE_SHARE = 0.5
+"""A look that is expected to take a larger share of the rows becomes a dense pass."""
+_AGAIN = 2.0
+"""A look whose estimated error exceeds the target by this factor is repeated with higher rates."""
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -40,90 +50,109 @@ class Stratified:
             check_number(self.rel_err, "rel_err", above=0.0, below=1.0)
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
-        """Independent samples; where they would look at more rows than one dense pass costs, that pass is made."""
-        ids = np.zeros((size, query.size), dtype=np.int64)
-        values = np.full((size, query.size), -np.inf)
+        """Independent samples; where they would cost more than one dense pass, that pass is made."""
+        if query.size <= _THETAS_AT_ONCE:
+            return _sample(query, size, rng)
+        parts = [
+            _sample(query.at(slice(a, a + _THETAS_AT_ONCE)), size, rng) for a in range(0, query.size, _THETAS_AT_ONCE)
+        ]
+        label = parts[0].label
+        for part in parts:
+            label = worse_label(label, part.label)
+        ids, values = (np.concatenate([getattr(p, name) for p in parts], axis=1) for name in ("ids", "values"))
+        return Draws(ids, values, np.concatenate([p.rows for p in parts]), label)
+
+    def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
+        """The first rows of one look, with hazards raised in proportion.
+
+        Of K rows the share that a look misses is on average at most the miss of a single draw: the K-th largest
+        perturbed logit is log Z - log Gamma(K), where Gamma(K) is a sum of K exponentials, and by convexity
+        E (Gamma(K) - K x)+ <= K E (Gamma(1) - x)+.
+        """
+        found: list[Candidates] = []
         rows = np.zeros(query.size, dtype=np.int64)
         label: Label = "exact"
         for start in range(0, query.size, _THETAS_AT_ONCE):
-            part = slice(start, start + _THETAS_AT_ONCE)
-            drawn = _sample_some(query.at(part), size, rng)
-            ids[:, part], values[:, part], rows[part] = drawn.ids, drawn.values, drawn.rows
-            label = worse_label(label, drawn.label)
-        return Draws(ids, values, rows, label)
+            some = query.at(slice(start, start + _THETAS_AT_ONCE))
+            plan = Plan.for_draws(some, size + 1)  # one more gives the threshold
+            for b in range(some.size):
+                seen, rows[start + b] = Candidates.none(), 0
+                if plan.rows[b] <= _DENSE_SHARE * query.features.n:
+                    seen, rows[start + b] = candidates(plan, b, rng)
+                if len(seen.ids) > size:
+                    label = worse_label(label, plan.label(np.array([b])))
+                else:
+                    seen = _all_candidates(some.at(slice(b, b + 1)), size, rng)
+                    rows[start + b] += query.features.n
+                found.append(seen.largest(size + 1))
+        return order_draws(found, size, rows, label)
 
     def moments(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:
-        """Horvitz-Thompson sums from one look a theta; a theta whose look would cost a dense pass gets that."""
+        """Horvitz-Thompson sums from one look a theta, repeated where its own estimate of the error is too large.
+
+        A repeated look replaces the one before, so each is unbiased by itself; what bias there is comes from the
+        decision to repeat. A theta whose look would cost a dense pass gets that.
+        """
         parts: list[Moments] = []
-        rows: list[int] = []
+        rows = np.zeros(query.size, dtype=np.int64)
         label: Label = "exact"
         for start in range(0, query.size, _THETAS_AT_ONCE):
             some = query.at(slice(start, start + _THETAS_AT_ONCE))
-            plan = Plan.of(some, self.rel_err, estimate=True)
+            plan = Plan.for_sums(some, self.rel_err)
             for b in range(some.size):
-                if plan.expected[b] > query.features.n / 2:
-                    seen = Exhaustive().moments(some.at(slice(b, b + 1)), f, rng)
-                    parts.append(seen.moments.at(0))
-                    rows.append(query.features.n)
-                else:
-                    looked = plan.look(b, rng)
-                    parts.append(_horvitz_thompson(looked, f))
-                    rows.append(len(looked.ids))
-                    label = worse_label(label, plan.label(b))
-        return Seen(stack(parts), np.array(rows, dtype=np.int64), label)
+                seen, claim = self._look(plan, b, f, rng)
+                parts.append(seen.moments)
+                rows[start + b] = seen.rows
+                label = worse_label(label, claim)
+        return Seen(stack(parts), rows, label)
+
+    def _look(self, plan: Plan, b: int, f: Function | None, rng: np.random.Generator) -> tuple[Sums, Label]:
+        n, only = plan.query.features.n, np.array([b])
+        target = plan.calibration.rel_err if self.rel_err is None else self.rel_err
+        rates, rows = plan.levels.table[plan.lines[b]], 0
+        for _ in range(_LOOKS):
+            if rates @ plan.levels.sizes > _DENSE_SHARE * n:
+                break
+            seen = sums(plan, b, rates, f, rng)
+            rows += seen.rows
+            if len(plan.unlike(only, np.array([seen.best]))):
+                plan = plan.widened(only)
+                rates = np.maximum(rates, plan.levels.table[plan.lines[b]])
+                continue
+            total, variance = float(seen.moments.total), float(seen.moments.var_total)
+            error = sqrt(variance) / total if total > 0 else inf
+            if error <= _AGAIN * target:
+                return seen._replace(rows=rows), plan.label(only)
+            rates = np.minimum(1.0, rates * min((error / target) ** 2, 16.0))
+        exact = Exhaustive().moments(plan.query.at(slice(b, b + 1)), f, rng)
+        return Sums(exact.moments.at(0), rows + n, inf), "exact"
 
 
-def _sample_some(query: Query, size: int, rng: np.random.Generator) -> Draws:
-    plan = Plan.of(query, None)
-    dense = plan.expected * size > query.features.n / 2
+def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candidates:
+    drawn = Exhaustive().sample_without_replacement(query, min(size + 1, query.left(0)), rng)
+    return Candidates(drawn.ids[0], drawn.logits[0], drawn.values[0])
+
+
+def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
+    """For thetas that are routed together."""
+    plan = Plan.for_draws(query)
+    each = _HIT * plan.levels.hits + _SEGMENT * plan.survey.begins.shape[1]
+    lazy = np.flatnonzero((plan.levels.rows + size * each)[plan.lines] <= query.features.n)
+    won = winners(plan, lazy, size, rng)
+    unlike = plan.unlike(lazy, won.best.max(axis=1, initial=-inf)) if size else lazy[:0]
+    if len(unlike):
+        plan = plan.widened(unlike)
+        for held, column in zip(won, winners(plan, unlike, size, rng), strict=True):
+            held[np.searchsorted(lazy, unlike)] = column
+    if len(lazy) == query.size and np.isfinite(won.values).all():
+        return Draws(won.ids.T, won.values.T, won.rows.sum(axis=1), plan.label(lazy))
     ids = np.zeros((size, query.size), dtype=np.int64)
     values = np.full((size, query.size), -np.inf)
     rows = np.zeros(query.size, dtype=np.int64)
-    lazy = np.flatnonzero(~dense)
-    restricted = any(len(query.excluded[b]) for b in lazy)
-    if len(lazy) and size and not restricted:
-        found = plan.winners(np.tile(lazy, size), rng)
-        ids[:, lazy] = found.ids.reshape(size, -1)
-        values[:, lazy] = found.values.reshape(size, -1)
-        rows[lazy] = found.rows.reshape(size, -1).sum(axis=0)
-    elif restricted:
-        for b in lazy:
-            for j in range(size):
-                looked = plan.look(int(b), rng)
-                rows[b] += len(looked.ids)
-                if len(looked.ids):
-                    best = looked.values.argmax()
-                    ids[j, b], values[j, b] = looked.ids[best], looked.values[best]
-    for b in range(query.size):
-        lost = np.flatnonzero(np.isneginf(values[:, b]))  # a dense theta, or a look that saw no row at all
-        if len(lost):
-            drawn = Exhaustive().sample(query.at(slice(b, b + 1)), len(lost), rng)
-            ids[lost, b], values[lost, b] = drawn.ids[:, 0], drawn.values[:, 0]
-            rows[b] += query.features.n
-    label: Label = "exact"
-    for b in lazy:
-        label = worse_label(label, plan.label(int(b)))
-    return Draws(ids, values, rows, label)
-
-
-def _horvitz_thompson(looked: Looked, f: Function | None) -> Moments:
-    """Unbiased sums and variances from rows included independently with known rates; batch shape ()."""
-    if not len(looked.ids):  # nothing was seen: the sums are zero and say nothing about their error
-        zero, unknown = np.zeros(()), np.full((), np.inf)
-        empty = None if f is None else np.zeros_like(f(np.zeros(1, np.int64), np.zeros(1))[0], dtype=np.float64)
-        return Moments(np.full((), -np.inf), zero, unknown, empty, empty, empty)
-    shift = looked.logits.max()
-    weights = np.exp(looked.logits - shift) / looked.rates
-    spread = weights**2 * (1.0 - looked.rates)
-    total, var_total = np.asarray(weights.sum()), np.asarray(spread.sum())
-    if f is None:
-        return Moments(np.asarray(shift), total, var_total)
-    at = f(looked.ids, looked.logits)
-    return Moments(
-        np.asarray(shift),
-        total,
-        var_total,
-        np.asarray(weights @ at),
-        np.asarray(spread @ at**2),
-        np.asarray(spread @ at),
-    )
+    ids[:, lazy], values[:, lazy], rows[lazy] = won.ids.T, won.values.T, won.rows.sum(axis=1)
+    for b in np.flatnonzero(np.isneginf(values).any(axis=0)):  # a dense theta, or a look that nothing could win
+        lost = np.flatnonzero(np.isneginf(values[:, b]))
+        drawn = Exhaustive().sample(query.at(slice(b, b + 1)), len(lost), rng)
+        ids[lost, b], values[lost, b] = drawn.ids[:, 0], drawn.values[:, 0]
+        rows[b] += query.features.n
+    return Draws(ids, values, rows, plan.label(lazy) if len(lazy) else "exact")

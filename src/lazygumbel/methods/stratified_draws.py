@@ -1,0 +1,146 @@
+"""Draws by `Stratified`: the winners of looks, and the first K of one look."""
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel import kernels
+from lazygumbel.methods.draw import Candidates
+from lazygumbel.methods.plan import Plan
+from lazygumbel.threads import map_threads
+
+__all__ = ["Winners", "candidates", "winners"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_NUMBERS_AT_ONCE = 2**18
+"""Random numbers of one part of the work."""
+_THETAS_AT_ONCE = 64
+_SPARE = 64
+"""Random numbers beyond ten standard deviations: one for each bucket, and some for small numbers."""
+_PARTS_AT_ONCE = 8
+"""Parts are handed to the threads in groups of this many, whose random numbers are held in memory: 16 MB."""
+
+
+class Winners(NamedTuple):
+    """The winners of looks, all (B, size); a look that nothing could win has value minus infinity."""
+
+    ids: Ints
+    values: Floats
+    rows: Ints
+    """Rows looked at; what all draws of a theta share counts for the first of them."""
+    best: Floats
+    """The largest logit looked at."""
+
+
+class _Part(NamedTuple):
+    """Some draws of some thetas: their random numbers, (thetas, draws, room) and (thetas, draws)."""
+
+    thetas: Ints
+    exponentials: Floats
+    uniforms: Floats
+
+    @classmethod
+    def draw(cls, thetas: Ints, size: int, room: int, rng: np.random.Generator) -> "_Part":
+        """Fresh random numbers."""
+        shape = (len(thetas), size)
+        return cls(thetas, rng.standard_exponential((*shape, room)), rng.random(shape))
+
+
+def winners(plan: Plan, thetas: Ints, size: int, rng: np.random.Generator) -> Winners:
+    """`size` draws for each of these thetas, on all threads when there are many.
+
+    How the work is cut does not depend on the number of threads, so that a seed gives the same draws anywhere.
+    """
+    hits = float(plan.levels.hits[plan.lines[thetas]].max(initial=0.0))
+    room = max(1, int(hits + 10 * sqrt(hits)) + _SPARE)
+    draws = max(1, min(size, _NUMBERS_AT_ONCE // room))
+    step = max(1, min(_THETAS_AT_ONCE, _NUMBERS_AT_ONCE // (room * draws)))
+    if len(thetas) <= step and size == draws:
+        part = _Part.draw(thetas, size, room, rng)
+        won = _carry_out(plan, part)
+        _finish(plan, part, won, rng)
+        return won
+    shape = (len(thetas), size)
+    nothing = np.full(shape, -np.inf)
+    found = Winners(np.zeros(shape, np.int64), nothing, np.zeros(shape, np.int64), nothing.copy())
+    cuts = [
+        (slice(a, min(a + step, len(thetas))), slice(s, min(s + draws, size)))
+        for a in range(0, len(thetas), step)
+        for s in range(0, size, draws)
+    ]
+    for c in range(0, len(cuts), _PARTS_AT_ONCE):
+        some = cuts[c : c + _PARTS_AT_ONCE]
+        parts = [_Part.draw(thetas[a], s.stop - s.start, room, rng) for a, s in some]
+        for cut, part, won in zip(some, parts, map_threads(_carry_out, [plan] * len(parts), parts), strict=True):
+            _finish(plan, part, won, rng)
+            for held, column in zip(found, won, strict=True):
+                held[cut] = column
+    return found
+
+
+def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates, int]:
+    """Every row that one look at theta b saw, perturbed, excluded rows left out; and how many were looked at."""
+    exponentials = np.empty(0)
+    hits = float(plan.rows[b] + plan.levels.hits[plan.lines[b]])
+    while True:
+        # More of the same stream: what was read is read again, so that a long look is continued, not drawn anew.
+        exponentials = np.concatenate([exponentials, rng.standard_exponential(int(1.2 * hits) + 300)])
+        count, positions, logits, values = kernels.look(
+            plan.index.features.stored,
+            plan.survey.begins[b],
+            plan.survey.before[b],
+            plan.survey.edges[b],
+            plan.levels.table[plan.lines[b]],
+            plan.query.thetas[b],
+            1.0 / plan.query.temperature,
+            exponentials,
+        )
+        if count >= 0:
+            break
+    ids = plan.index.order[positions]
+    if len(plan.query.excluded[b]):
+        kept = np.isin(ids, plan.query.excluded[b], invert=True)
+        ids, logits, values = ids[kept], logits[kept], values[kept]
+    return Candidates(ids, logits, values), count
+
+
+def _carry_out(plan: Plan, part: _Part) -> Winners:
+    thetas, whole = part.thetas, len(part.thetas) == plan.query.size
+    banned, ends = plan.banned
+    if not whole:
+        banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
+        ends = np.concatenate([[0], np.cumsum(np.diff(ends)[thetas])])
+    survey = plan.survey if whole else plan.survey.at(thetas)
+    positions, values, heads, rows, best = kernels.winners(
+        plan.index.features.stored,
+        survey.begins,
+        survey.before,
+        survey.edges,
+        plan.levels.table[plan.lines[thetas]],
+        plan.query.thetas if whole else plan.query.thetas[thetas],
+        1.0 / plan.query.temperature,
+        banned,
+        ends,
+        part.exponentials,
+        part.uniforms,
+    )
+    if rows.size:
+        rows[:, 0] += np.where(rows[:, 0] < 0, 0, heads)
+    return Winners(plan.index.order[positions], values, rows, np.broadcast_to(best[:, None], rows.shape).copy())
+
+
+def _finish(plan: Plan, part: _Part, won: Winners, rng: np.random.Generator) -> None:
+    """Continue the looks whose random numbers ran out, each with more of its own stream."""
+    if won.rows.min(initial=0) >= 0:
+        return
+    for j, s in zip(*np.nonzero(won.rows < 0), strict=True):
+        stream = part.exponentials[j, s]
+        while won.rows[j, s] < 0:
+            stream = np.concatenate([stream, rng.standard_exponential(len(stream))])
+            alone = _Part(part.thetas[j : j + 1], stream[None, None], part.uniforms[j : j + 1, s : s + 1])
+            for column, again in zip(won, _carry_out(plan, alone), strict=True):
+                column[j, s] = again[0, 0]

@@ -1,0 +1,52 @@
+"""`Budget`: how much of each experiment is done. The defaults are the full run."""
+
+from dataclasses import dataclass
+
+__all__ = ["FULL", "QUICK", "Budget"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Counts that cost time; what is measured never depends on them."""
+
+    thetas: int = 100
+    """Over which times and accuracies are averaged."""
+    repeats: int = 7
+    """Of every timing; the median counts."""
+    smallest: int = 10_000
+    """Rows of the smallest subset."""
+    sizes: int = 8
+    """Subsets, the full set included."""
+    chains: int = 100
+    """Of a random walk; half of them repeat the other half, from the same rows."""
+    steps: int = 4_000
+    """Of each chain, exact and ours."""
+    long_steps: int = 20_000
+    """Of each chain of ours alone: with 100 chains, two walks of the paper's million steps."""
+    partition_thetas: int = 50
+    heads: tuple[int, ...] = (1, 3, 10, 30, 100)
+    """Sizes of the head, in units of sqrt(n), for estimates of Z."""
+    noises: tuple[int, ...] = (4, 16, 64)
+    """Lengths t of the frozen noise."""
+    iterations: int = 5_000
+    """Of learning."""
+    draws: int = 50_000
+    """Of each theta, in the histograms."""
+    error_thetas: int = 30
+    error_draws: int = 50_000
+
+
+FULL = Budget()
+QUICK = Budget(
+    thetas=20,
+    repeats=3,
+    sizes=3,
+    steps=200,
+    long_steps=200,
+    partition_thetas=20,
+    heads=(1, 10, 100),
+    noises=(16, 64),
+    iterations=400,
+    draws=20_000,
+    error_draws=2_000,
+)

@@ -1,0 +1,84 @@
+"""What an experiment hands to the report: plain data, the same in `results.json` and in memory.
+
+A figure is described, not drawn, so that a saved run can be drawn again in other colours or formats.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+__all__ = ["Curve", "Figure", "Section", "Table", "Verdict"]
+
+Kind = Literal["line", "points", "bars", "level"]
+"""line: joined points. points: scattered. bars: grouped by x. level: one horizontal line at y[0]."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One series of a figure."""
+
+    label: str
+    x: list[float]
+    y: list[float]
+    kind: Kind = "line"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot with labelled axes."""
+
+    name: str
+    """Stem of the file it is saved as."""
+    title: str
+    x_label: str
+    y_label: str
+    curves: list[Curve]
+    x_log: bool = False
+    y_log: bool = False
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts and numbers under named columns."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str | float | int | None]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim: what the paper printed (None: nothing), what this run measured, whether ours is as good."""
+
+    claim: str
+    paper: str | None
+    ours: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of the paper, done."""
+
+    name: str
+    """As `--only` takes it: "table-1", "figure-4"."""
+    title: str
+    text: str
+    """What was done, in a few sentences."""
+    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+    tables: list[Table] = field(default_factory=list[Table])
+    figures: list[Figure] = field(default_factory=list[Figure])
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Raw numbers behind the above."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, held: dict[str, Any]) -> Self:
+        """What `as_json` gave."""
+        figures = [Figure(**f | {"curves": [Curve(**c) for c in f["curves"]]}) for f in held["figures"]]
+        tables = [Table(**t) for t in held["tables"]]
+        verdicts = [Verdict(**v) for v in held["verdicts"]]
+        return cls(held["name"], held["title"], held["text"], verdicts, tables, figures, held["facts"])

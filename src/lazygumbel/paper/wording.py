@@ -1,0 +1,49 @@
+"""Numbers as words, and plain data for JSON."""
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.features import Features
+
+__all__ = ["duration", "instead_of", "name_of", "plain", "spread", "times"]
+
+
+def times(ratio: float) -> str:
+    """A speed-up."""
+    return f"{ratio:,.2f}x" if ratio < 10 else f"{ratio:,.1f}x" if ratio < 100 else f"{ratio:,.0f}x"
+
+
+def duration(seconds: float) -> str:
+    """A time, in the unit that suits it."""
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:,.3g} s"
+
+
+def spread(values: npt.ArrayLike) -> str:
+    """Mean and standard deviation."""
+    array = np.asarray(values, dtype=np.float64)
+    return f"{array.mean():.2g} ± {array.std(ddof=1) if len(array) > 1 else 0.0:.2g}"
+
+
+def instead_of(done: int, paper: int) -> str:
+    """`done`, and the paper's number where it is another."""
+    return f"{done:,}" if done == paper else f"{done:,} (the paper: {paper:,})"
+
+
+def name_of(features: Features, row: int) -> str:
+    """The name of a row, or its number."""
+    return f"row {row}" if features.names is None else features.names[row]
+
+
+def plain(value: Any) -> Any:
+    """The same in Python's own numbers, lists and dictionaries, as JSON takes it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return cast("Any", value.tolist())
+    if isinstance(value, dict):
+        return {str(key): plain(held) for key, held in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(held) for held in cast("list[Any]", value)]
+    return value

@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 .PHONY: demo test bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python examples/words.py
+	$(BIN)/lazygumbel paper --quick --out demo-report
 
 test: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -17,8 +17,11 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# PHOTOS and SENTENCES are .npy files of integer rows; without them the word vectors alone are measured.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/build.py $(if $(PHOTOS),--photos $(PHOTOS))
+	$(BIN)/python benchmarks/speed.py --glove $(if $(PHOTOS),--photos $(PHOTOS)) $(if $(SENTENCES),--sentences $(SENTENCES))
+	$(BIN)/python benchmarks/learning.py $(if $(PHOTOS),--photos $(PHOTOS))
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

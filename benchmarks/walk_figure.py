@@ -103,7 +103,7 @@ def draw_visits(axes: Any, found: dict[str, np.ndarray]) -> None:
         axes.errorbar(at, mean, 2 * stderr, fmt=marker, color=colour, label=name)
     axes.set(
         xlabel="rows by increasing Z, in groups of equal stationary mass",
-        ylabel="visits relative to the stationary law, ± 2 errors",
+        ylabel="visits / stationary law, ± 2 errors",
         title=f"{CHAINS * (STEPS - BURN_IN):,} steps of {CHAINS} chains",
     )
     axes.set_ylim(bottom=0)

@@ -194,8 +194,8 @@ class TestSample:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("--method", "nonsense"), "exhaustive, lazy, fixed-cutoff, top-k"),
-            (("--method", "nonsense", "--without-replacement"), "exhaustive, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense"), "exhaustive, stratified, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense", "--without-replacement"), "exhaustive, stratified, lazy, fixed-cutoff, top-k"),
             (("--method", "top-k", "--without-replacement"), "cannot draw without replacement"),
             (("--method", "exhaustive", "--k", 5), "k:"),
             (("--method", "top-k", "--k", 0), "k must be at least 1"),

@@ -105,7 +105,8 @@ def survey_cases(draw: st.DrawFn) -> Case:
         np.rint(3 * rng.normal(size=s)).astype(np.float32) for s in ((size, groups), (size, d), (ends[-1], d))
     )
     scales = rng.choice([0.5, 1.0, 2.0], ends[-1]).astype(np.float32)
-    return Case((near, queries, centroids, scales, offsets, ends, opened, cell_edges, group_edges), 0.0)
+    rows = np.rint(3 * rng.normal(size=(offsets[-1], d))).astype(np.float32)
+    return Case((rows, near, queries, centroids, scales, offsets, ends, opened, cell_edges, group_edges), 0.0)
 
 
 @st.composite

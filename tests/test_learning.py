@@ -118,7 +118,7 @@ class TestOptimum:
             (lg.Exhaustive(), 1e-6, 1.0),
             (Anchored(), 1e-5, 0.15),
             (Anchored(size=200, reach=1.0), 1e-4, 0.1),
-            (lg.Stratified(rel_err=0.05), 0.03, 0.5),
+            (lg.Stratified(rel_err=0.05), 0.03, 1.0),  # learnt thetas are unlike rows: of so few, it looks at all
             (lg.UniformTail(k=300, l=600), 0.002, 0.4),
         ],
         ids=str,

@@ -51,8 +51,8 @@ class _Histograms(NamedTuple):
     counts: npt.NDArray[np.int32]
     scores: Floats
     alignment: Floats
-    best: Floats
-    """The best score of each theta, as a share of the largest norm."""
+    reach: Floats
+    """The best score of each theta in its first cell, as a share of the largest norm."""
 
 
 def calibrate(
@@ -86,8 +86,8 @@ def calibrate(
         _report(seen, slice(fitted, None), scale, hazards[s], spreads[s], sizes, near, rel_err)
         for s, scale in enumerate(scales)
     ]
-    alignment, best = _least(seen.alignment[:fitted]), _least(seen.best[:fitted])
-    return Calibration(near, scales, hazards, spreads, sizes, alignment, best, miss, rel_err, report)
+    alignment, reach = _least(seen.alignment[:fitted]), _least(seen.reach[:fitted])
+    return Calibration(near, scales, hazards, spreads, sizes, alignment, reach, miss, rel_err, report)
 
 
 def _directions(
@@ -116,7 +116,7 @@ def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], progress:
     largest = index.features.max_norm
     width = 2 * largest / _BINS
     counts = np.zeros((len(directions), index.buckets, _BINS), dtype=np.int32)
-    alignment, best = np.empty(len(directions)), np.empty(len(directions))
+    alignment, reach = np.empty(len(directions)), np.empty(len(directions))
     # Scores of as many thetas at once as fill 64 MiB.
     chunk = max(1, 2**24 // index.features.n)
 
@@ -129,11 +129,11 @@ def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], progress:
             scores = some @ index.features.stored.T
             survey = index.survey(some)
             alignment[a : a + chunk] = survey.alignment
-            best[a : a + chunk] = scores.max(axis=1) / largest
+            reach[a : a + chunk] = survey.reach / largest
             counts[a : a + chunk] = list(map_threads(count, scores, survey.begins, survey.before, survey.edges))
             task.advance(len(some))
     middles = np.linspace(-largest, largest, _BINS, endpoint=False) + width / 2
-    return _Histograms(counts, middles, alignment, best)
+    return _Histograms(counts, middles, alignment, reach)
 
 
 def _costs(seen: _Histograms, which: slice, scale: float) -> tuple[Floats, Floats]:

@@ -121,9 +121,8 @@ def negatives(
     """k independent draws from the softmax at each theta (B, d), for a sampled loss of your own.
 
     The log propensity is theta . phi / temperature - log Z, with one estimate of log Z for all draws of a theta, from
-    a look of its own: one over the propensity is unbiased, up to what the sampler misses. `estimator` defaults as the
-    method of `LogLinearLoss`, `sampler` to the sampler of the model. From about ten draws a theta that is a dense
-    pass; `LazyGumbel()` makes one search serve them all.
+    a look of its own: its error is shared by them. `sampler` defaults to that of the model, `estimator` to the default
+    method of `LogLinearLoss`.
     """
     thetas = _thetas(theta, model)
     _check_method(estimator, "estimator")

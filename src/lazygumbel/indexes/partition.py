@@ -56,10 +56,13 @@ class Survey(NamedTuple):
     """First segment of each bucket, (B, K + 1)."""
     alignment: npt.NDArray[np.float32]
     """Inner product of each query with the unit centroid nearest in direction, (B,)."""
+    reach: npt.NDArray[np.float32]
+    """The largest inner product of each query with a row of that cell, (B,)."""
 
     def at(self, queries: npt.NDArray[np.int64]) -> "Survey":
         """For some of the queries."""
-        return Survey(self.begins[queries], self.before[queries], self.edges[queries], self.alignment[queries])
+        begins, before, edges, alignment, reach = self
+        return Survey(begins[queries], before[queries], edges[queries], alignment[queries], reach[queries])
 
 
 class PartitionIndex:
@@ -164,11 +167,19 @@ class PartitionIndex:
 
     def _survey(self, near: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Survey:
         cells, groups = self.bucket_edges
-        return Survey(
-            *kernels.survey(
-                near, queries, self.centroids, self.scales, self.offsets, self.group_ends, self.opened, cells, groups
-            )
+        found = kernels.survey(
+            self.features.stored,
+            near,
+            queries,
+            self.centroids,
+            self.scales,
+            self.offsets,
+            self.group_ends,
+            self.opened,
+            cells,
+            groups,
         )
+        return Survey(*found)
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""

@@ -146,6 +146,7 @@ def _held(banned: npt.NDArray[np.int64], low: int, high: int, position: int) -> 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def survey(
+    rows: npt.NDArray[np.float32],
     near: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
     centroids: npt.NDArray[np.float32],
@@ -155,14 +156,20 @@ def survey(
     opened: int,
     cell_edges: npt.NDArray[np.int64],
     group_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.float32],
+]:
     size, groups = near.shape
     fine, closed = cell_edges.shape[0] - 1, group_edges.shape[0] - 1
     most = cell_edges[fine] + groups - opened
     begins = np.zeros((size, most), dtype=np.int64)
     before = np.zeros((size, most + 1), dtype=np.int64)
     edges = np.zeros((size, fine + closed + 1), dtype=np.int64)
-    alignment = np.empty(size, dtype=np.float32)
+    alignment, reach = np.empty(size, dtype=np.float32), np.full(size, -np.inf, dtype=np.float32)
     cells = np.empty(cell_edges[fine], dtype=np.int64)
     scores = np.empty(cell_edges[fine], dtype=np.float32)
     ordered = np.empty(cell_edges[fine], dtype=np.int32)
@@ -185,6 +192,8 @@ def survey(
             c = cells[ordered[k]]
             begins[b, k] = offsets[c]
             before[b, k + 1] = before[b, k] + offsets[c + 1] - offsets[c]
+        for p in range(begins[b, 0], begins[b, 0] + before[b, 1]):
+            reach[b] = max(reach[b], _dot(rows[p], queries[b]))
         for k in range(opened, groups):
             start, stop = offsets[group_ends[ranked[k]]], offsets[group_ends[ranked[k] + 1]]
             begins[b, m + k - opened] = start
@@ -193,7 +202,7 @@ def survey(
             edges[b, j] = min(cell_edges[j], m)
         for j in range(closed + 1):
             edges[b, fine + j] = m + group_edges[j]
-    return begins, before, edges, alignment
+    return begins, before, edges, alignment, reach
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -246,18 +255,11 @@ def winners(
     banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     size, draws, room = exponentials.shape
     winning = np.full((size, draws), -1, dtype=np.int64)
     values = np.full((size, draws), -np.inf)
     heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
-    best = np.full(size, -np.inf)
     positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
     found, bits = np.empty(room, dtype=np.float32), noise.view(np.int64)
     for b in range(size):
@@ -280,7 +282,7 @@ def winners(
                         sums[held] = _dot(rows[p], query) * inverse_temperature
                         shift = max(shift, sums[held])
                         held += 1
-        heads[b], best[b] = held, shift
+        heads[b] = held
         total = 0.0
         for j in range(held):
             total += np.exp(sums[j] - shift)
@@ -299,14 +301,13 @@ def winners(
                 if high > low and _held(banned, low, high, p):
                     continue
                 logit = found[j] * inverse_temperature
-                best[b] = max(best[b], logit)
                 # The exponent of a float bounds its log; few rows come close enough to need the log itself.
                 if logit - ((bits[j] >> 52) - 1023) * 0.6931471805599453 > values[b, s]:
                     value = logit - np.log(noise[j])
                     if value > values[b, s]:
                         values[b, s] = value
                         winning[b, s] = p
-    return winning, values, heads, counts, best
+    return winning, values, heads, counts
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -394,11 +395,10 @@ def weigh(
     shift: float,
     banned: npt.NDArray[np.int64],
     features: bool,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     buckets, d = rates.shape[0], rows.shape[1]
     wide = d if features else 0
     plain, squares, cross = np.zeros((buckets, 1 + wide)), np.zeros((buckets, 1 + wide)), np.zeros((buckets, wide))
-    best = -np.inf
     found = np.empty(_WEIGHED_AT_ONCE, dtype=np.float32)
     for b in range(buckets):
         inverse = 1.0 / max(rates[b], 1e-300)
@@ -410,9 +410,7 @@ def weigh(
             for j in range(some.shape[0]):
                 if _held(banned, 0, banned.shape[0], some[j]):
                     continue
-                logit = found[j] * inverse_temperature
-                best = max(best, logit)
-                weight = np.exp(logit - shift) * inverse
+                weight = np.exp(found[j] * inverse_temperature - shift) * inverse
                 total += weight
                 square += weight * weight
                 row = rows[some[j]]
@@ -422,7 +420,7 @@ def weigh(
                     vector_square[c] += value * value
                     vector_cross[c] += weight * value
         plain[b, 0], squares[b, 0] = total, square
-    return plain, squares, cross, best
+    return plain, squares, cross
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)

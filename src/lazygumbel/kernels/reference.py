@@ -54,6 +54,7 @@ def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.in
 
 
 def survey(
+    rows: npt.NDArray[np.float32],
     near: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
     centroids: npt.NDArray[np.float32],
@@ -63,19 +64,26 @@ def survey(
     opened: int,
     cell_edges: npt.NDArray[np.int64],
     group_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.float32],
+]:
     """Segments of storage in order of rank for each query: cells of the `opened` nearest groups, then other groups.
 
     Groups are ranked by `near`, (B, groups), the cells of opened ones by their inner product with the query times
     their scale, with the nearest in direction first. Returns for each query where segments begin, how many rows come
-    before each, the first segment of each bucket, and the inner product with the nearest centroid. Buckets take ranks
-    of cells by `cell_edges` (the last takes all that are left) and ranks of closed groups by `group_edges`.
+    before each, the first segment of each bucket, the inner product with the nearest centroid, and the largest with a
+    row of the first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks
+    of closed groups by `group_edges`.
     """
     size, groups = near.shape
     most = int(cell_edges[-1]) + groups - opened
     begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
     edges = np.zeros((size, len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
-    alignment = np.empty(size, dtype=np.float32)
+    alignment, reach = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
     for b, query in enumerate(queries):
         ranked = rank_cells(near[b], int(near[b].argmax()))
         ranges = [(int(group_ends[g]), int(group_ends[g + 1])) for g in ranked]
@@ -88,7 +96,8 @@ def survey(
         before[b, 1 : len(starts) + 1] = np.cumsum(np.subtract(stops, starts))
         edges[b] = np.concatenate([np.minimum(cell_edges[:-1], len(cells)), len(cells) + group_edges])
         alignment[b] = cosines.max()
-    return begins, before, edges, alignment
+        reach[b] = (rows[begins[b, 0] : begins[b, 0] + before[b, 1]] @ query).max(initial=-np.inf)
+    return begins, before, edges, alignment, reach
 
 
 def _inside(
@@ -159,25 +168,18 @@ def winners(
     banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For each query and draw the row with the largest perturbed logit of a `look`, and its value, (queries, draws).
 
-    Then the rows of infinite hazard, (queries,), the other rows looked at, (queries, draws), and the largest logit that
-    could win, (queries,). Of the rows of infinite hazard one is drawn by its probability among them, with the uniform;
-    its value is their log-sum-exp minus the log of the first exponential, as if each had been perturbed. Positions in
-    banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot win query b. Where the exponentials ran out the count is
-    -1; where nothing could win the position is -1 and the value minus infinity.
+    Then the rows of infinite hazard, (queries,), and the other rows looked at, (queries, draws). Of the rows of
+    infinite hazard one is drawn by its probability among them, with the uniform; its value is their log-sum-exp minus
+    the log of the first exponential, as if each had been perturbed. Positions in banned[banned_ends[b]:banned_ends[b +
+    1]], sorted, cannot win query b. Where the exponentials ran out the count is -1; where nothing could win the
+    position is -1 and the value minus infinity.
     """
     size, draws, _ = exponentials.shape
     winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
     heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
-    best = np.full(size, -np.inf)
     for b, query in enumerate(queries):
         out = banned[banned_ends[b] : banned_ends[b + 1]]
         sure = np.where(np.isinf(hazards[b]), np.inf, 0.0)
@@ -185,10 +187,10 @@ def winners(
         _, head, logits, _ = look(rows, begins[b], before[b], edges[b], sure, query, inverse_temperature, enough)
         allowed = ~np.isin(head, out)
         head, logits = head[allowed], logits[allowed]
-        heads[b], best[b] = len(head), logits.max(initial=-np.inf)
+        heads[b] = len(head)
         for s in range(draws):
             rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
-            m, seen, others, perturbed = look(
+            m, seen, _, perturbed = look(
                 rows, begins[b], before[b], edges[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
             )
             counts[b, s] = m
@@ -197,12 +199,10 @@ def winners(
                 chosen = int((sums < uniforms[b, s] * sums[-1]).sum())
                 winning[b, s] = head[min(chosen, len(head) - 1)]
                 values[b, s] = logits.max() + np.log(sums[-1]) - np.log(exponentials[b, s, 0])
-            allowed = ~np.isin(seen, out)
-            perturbed = np.where(allowed, perturbed, -np.inf)
-            best[b] = max(best[b], others[allowed].max(initial=-np.inf))
+            perturbed = np.where(np.isin(seen, out), -np.inf, perturbed)
             if m > 0 and perturbed.max() > values[b, s]:
                 winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
-    return winning, values, heads, counts, best
+    return winning, values, heads, counts
 
 
 def pick(
@@ -248,16 +248,15 @@ def weigh(
     shift: float,
     banned: npt.NDArray[np.int64],
     features: bool,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Sums over the picks of each bucket, by weight exp(logit - shift) / rate, or zero for the sorted `banned`.
 
     With `features` also of weighted rows. Returns sums, sums of squares, both (K, 1) or (K, 1 + d), and sums of weight
-    times weighted row, (K, 0) or (K, d); and the largest logit of weight.
+    times weighted row, (K, 0) or (K, d).
     """
     logits = (rows[positions] @ query).astype(np.float64) * inverse_temperature
     inverse = np.repeat(1.0 / np.maximum(rates, 1e-300), np.diff(ends))
-    allowed = ~np.isin(positions, banned)
-    weights = np.where(allowed, np.exp(logits - shift) * inverse, 0.0)[:, None]
+    weights = np.where(np.isin(positions, banned), 0.0, np.exp(logits - shift) * inverse)[:, None]
     weighted = weights * rows[positions].astype(np.float64)[:, : rows.shape[1] if features else 0]
     values = np.concatenate([weights, weighted], axis=1)
 
@@ -265,8 +264,7 @@ def weigh(
         found = [columns[ends[b] : ends[b + 1]].sum(axis=0) for b in range(len(rates))]
         return np.array(found, dtype=np.float64).reshape(len(rates), columns.shape[1])
 
-    best = float(logits[allowed].max(initial=-np.inf))
-    return by_bucket(values), by_bucket(values**2), by_bucket(weights * weighted), best
+    return by_bucket(values), by_bucket(values**2), by_bucket(weights * weighted)
 
 
 def bin_scores(

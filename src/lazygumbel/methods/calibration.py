@@ -98,8 +98,8 @@ class Calibration:
     """Mean number of rows in each bucket, (K,)."""
     least_alignment: float
     """A theta whose best cosine with a centroid is smaller is unlike those of the calibration."""
-    least_best: float
-    """Likewise if its best row scores a smaller share of the largest score possible, |theta| times the largest norm."""
+    least_reach: float
+    """Likewise if the best row of its first cell scores a smaller share of |theta| times the largest norm."""
     miss: float
     """The mean miss probability that was aimed at."""
     rel_err: float
@@ -112,7 +112,7 @@ class Calibration:
         """Number of buckets, K."""
         return len(self.sizes)
 
-    def place(self, scale: float, alignment: float) -> int:
+    def place(self, scale: float, alignment: float, reach: float) -> int:
         """The line of a theta in the tables of `hazard_levels` and `rate_levels`.
 
         A scale between two rungs takes the larger of both; one off the ladder, or a theta that is unlike those of the
@@ -124,12 +124,8 @@ class Calibration:
             return 3 * rungs - 2
         own = above == 0 or ladder[above] < 1.02 * scale  # a rung of its own, or flatter than the lowest
         line = above if own else rungs + above - 1
-        return line if alignment >= self.least_alignment else self.widened(line)
-
-    def widened(self, line: int) -> int:
-        """The widened line of a theta that proved unlike those of the calibration."""
-        plain = 2 * len(self._ladder) - 1
-        return line if line >= plain else line + plain
+        like = alignment >= self.least_alignment and reach >= self.least_reach
+        return line if like else line + 2 * rungs - 1
 
     @cached_property
     def hazard_levels(self) -> Levels:
@@ -157,7 +153,7 @@ class Calibration:
             "near": self.near,
             "scales": self.scales.tolist(),
             "least_alignment": self.least_alignment,
-            "least_best": self.least_best,
+            "least_reach": self.least_reach,
             "miss": self.miss,
             "rel_err": self.rel_err,
             "report": self.report,
@@ -176,7 +172,7 @@ class Calibration:
             np.array(reader.array("spreads")),
             np.array(reader.array("bucket_sizes")),
             float(facts["least_alignment"]),
-            float(facts["least_best"]),
+            float(facts["least_reach"]),
             float(facts["miss"]),
             float(facts["rel_err"]),
             facts["report"],

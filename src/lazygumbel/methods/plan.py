@@ -1,6 +1,6 @@
 """`Plan`: where `Stratified` looks for each theta of a query, and how eagerly."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,8 +28,6 @@ class Plan:
     levels: Levels
     lines: Ints
     """(B,)"""
-    ceilings: Floats
-    """The largest logit possible, |theta| times the largest norm / temperature, (B,)."""
 
     @classmethod
     def for_draws(cls, query: Query, size: int = 1) -> "Plan":
@@ -53,29 +51,13 @@ class Plan:
         # Plain numbers: for one theta, arrays of one would cost more than all the rest of the plan.
         norms: list[float] = np.sqrt(np.vecdot(query.thetas, query.thetas)).tolist()
         along: list[float] = survey.alignment.tolist()
+        reaches: list[float] = survey.reach.tolist()
+        largest = index.features.max_norm
         lines = [
-            calibration.place(norm / query.temperature, best / norm if norm > 0 else 1.0)
-            for norm, best in zip(norms, along, strict=True)
+            calibration.place(norm / query.temperature, best / norm, reach / (norm * largest)) if norm > 0 else 0
+            for norm, best, reach in zip(norms, along, reaches, strict=True)
         ]
-        ceilings = np.array(norms) * (index.features.max_norm / query.temperature)
-        return cls(query, index, calibration, survey, levels, np.array(lines, dtype=np.int64), ceilings)
-
-    def unlike(self, thetas: Ints, best: Floats) -> Ints:
-        """Those of these thetas whose best logit among the rows looked at is lower than any of the calibration was.
-
-        Left out are those whose look is wide already.
-        """
-        low = best < self.calibration.least_best * self.ceilings[thetas]
-        if not low.any():
-            return thetas[:0]
-        wide = np.array([self.calibration.widened(line) for line in self.lines[thetas].tolist()])
-        return thetas[low & (wide != self.lines[thetas])]
-
-    def widened(self, thetas: Ints) -> "Plan":
-        """The same plan, with a wider look for these thetas."""
-        lines = self.lines.copy()
-        lines[thetas] = [self.calibration.widened(line) for line in lines[thetas].tolist()]
-        return replace(self, lines=lines)
+        return cls(query, index, calibration, survey, levels, np.array(lines, dtype=np.int64))
 
     @cached_property
     def rows(self) -> Floats:

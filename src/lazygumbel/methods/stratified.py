@@ -107,7 +107,7 @@ class Stratified:
         return Seen(stack(parts), rows, label)
 
     def _look(self, plan: Plan, b: int, f: Function | None, rng: np.random.Generator) -> tuple[Sums, Label]:
-        n, only = plan.query.features.n, np.array([b])
+        n = plan.query.features.n
         target = plan.calibration.rel_err if self.rel_err is None else self.rel_err
         rates, rows = plan.levels.table[plan.lines[b]], 0
         for _ in range(_LOOKS):
@@ -115,17 +115,13 @@ class Stratified:
                 break
             seen = sums(plan, b, rates, f, rng)
             rows += seen.rows
-            if len(plan.unlike(only, np.array([seen.best]))):
-                plan = plan.widened(only)
-                rates = np.maximum(rates, plan.levels.table[plan.lines[b]])
-                continue
             total, variance = float(seen.moments.total), float(seen.moments.var_total)
             error = sqrt(variance) / total if total > 0 else inf
             if error <= _AGAIN * target:
-                return seen._replace(rows=rows), plan.label(only)
+                return seen._replace(rows=rows), plan.label(np.array([b]))
             rates = np.minimum(1.0, rates * min((error / target) ** 2, 16.0))
         exact = Exhaustive().moments(plan.query.at(slice(b, b + 1)), f, rng)
-        return Sums(exact.moments.at(0), rows + n, inf), "exact"
+        return Sums(exact.moments.at(0), rows + n), "exact"
 
 
 def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candidates:
@@ -139,11 +135,6 @@ def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
     each = _HIT * plan.levels.hits + _SEGMENT * plan.survey.begins.shape[1]
     lazy = np.flatnonzero((plan.levels.rows + size * each)[plan.lines] <= query.features.n)
     won = winners(plan, lazy, size, rng)
-    unlike = plan.unlike(lazy, won.best.max(axis=1, initial=-inf)) if size else lazy[:0]
-    if len(unlike):
-        plan = plan.widened(unlike)
-        for held, column in zip(won, winners(plan, unlike, size, rng), strict=True):
-            held[np.searchsorted(lazy, unlike)] = column
     if len(lazy) == query.size and np.isfinite(won.values).all():
         return Draws(won.ids.T, won.values.T, won.rows.sum(axis=1), plan.label(lazy))
     ids = np.zeros((size, query.size), dtype=np.int64)

@@ -32,8 +32,6 @@ class Winners(NamedTuple):
     values: Floats
     rows: Ints
     """Rows looked at; what all draws of a theta share counts for the first of them."""
-    best: Floats
-    """The largest logit looked at."""
 
 
 class _Part(NamedTuple):
@@ -65,8 +63,7 @@ def winners(plan: Plan, thetas: Ints, size: int, rng: np.random.Generator) -> Wi
         _finish(plan, part, won, rng)
         return won
     shape = (len(thetas), size)
-    nothing = np.full(shape, -np.inf)
-    found = Winners(np.zeros(shape, np.int64), nothing, np.zeros(shape, np.int64), nothing.copy())
+    found = Winners(np.zeros(shape, np.int64), np.full(shape, -np.inf), np.zeros(shape, np.int64))
     cuts = [
         (slice(a, min(a + step, len(thetas))), slice(s, min(s + draws, size)))
         for a in range(0, len(thetas), step)
@@ -115,7 +112,7 @@ def _carry_out(plan: Plan, part: _Part) -> Winners:
         banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
         ends = np.concatenate([[0], np.cumsum(np.diff(ends)[thetas])])
     survey = plan.survey if whole else plan.survey.at(thetas)
-    positions, values, heads, rows, best = kernels.winners(
+    positions, values, heads, rows = kernels.winners(
         plan.index.features.stored,
         survey.begins,
         survey.before,
@@ -130,7 +127,7 @@ def _carry_out(plan: Plan, part: _Part) -> Winners:
     )
     if rows.size:
         rows[:, 0] += np.where(rows[:, 0] < 0, 0, heads)
-    return Winners(plan.index.order[positions], values, rows, np.broadcast_to(best[:, None], rows.shape).copy())
+    return Winners(plan.index.order[positions], values, rows)
 
 
 def _finish(plan: Plan, part: _Part, won: Winners, rng: np.random.Generator) -> None:

@@ -32,13 +32,11 @@ class Sums(NamedTuple):
 
     moments: Moments
     rows: int
-    best: float
-    """The largest logit looked at."""
 
 
 def sums(plan: Plan, b: int, rates: Floats, f: Function | None, rng: np.random.Generator) -> Sums:
     """One look at theta b with these rates."""
-    begins, before, edges, _ = plan.survey
+    begins, before, edges = plan.survey[:3]
     inside = np.diff(before[b][edges[b]])
     uniforms = rng.random(int(np.ceil(inside * rates).sum()))
     positions, ends = kernels.pick(begins[b], before[b], edges[b], rates, uniforms)
@@ -56,7 +54,7 @@ def _plain_sums(plan: Plan, b: int, rates: Floats, positions: Ints, ends: Ints, 
     banned, banned_ends = plan.banned
     banned = banned[banned_ends[b] : banned_ends[b + 1]]
 
-    def part(low: int, high: int) -> tuple[Floats, Floats, Floats, float]:
+    def part(low: int, high: int) -> tuple[Floats, Floats, Floats]:
         return kernels.weigh(
             stored,
             positions[low:high],
@@ -71,21 +69,20 @@ def _plain_sums(plan: Plan, b: int, rates: Floats, positions: Ints, ends: Ints, 
 
     m = len(positions)
     if m < _SHARED_FROM:
-        plain, squares, cross, best = part(0, m)
+        plain, squares, cross = part(0, m)
     else:
         first, second = map_threads(part, (0, m // 2), (m // 2, m))
-        plain, squares, cross = (a + z for a, z in zip(first[:3], second[:3], strict=True))
-        best = max(first[3], second[3])
+        plain, squares, cross = (a + z for a, z in zip(first, second, strict=True))
     total = plain.sum(axis=0)
     if total[0] <= 0:
-        return Sums(_nothing(total[1:] if features else None), m, best)
+        return Sums(_nothing(total[1:] if features else None), m)
     spread = _Spread(1.0 - rates, np.diff(ends).astype(np.float64))
     variance = np.maximum(spread.of(squares, plain, plain), 0.0)  # equal weights have none, up to rounding
     moments = Moments(np.asarray(shift), total[0, ...], variance[0, ...])
     if features:
         covariance = spread.of(cross, plain[:, :1], plain[:, 1:])
         moments = replace(moments, weighted=total[1:], var_weighted=variance[1:], covariance=covariance)
-    return Sums(moments, m, best)
+    return Sums(moments, m)
 
 
 def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, positions: Ints, ends: Ints) -> Sums:
@@ -97,7 +94,7 @@ def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, positions: Ints, en
     shift = logits.max(initial=-np.inf)
     if not np.isfinite(shift):
         empty = np.zeros_like(f(np.zeros(1, np.int64), np.zeros(1))[0], dtype=np.float64)
-        return Sums(_nothing(empty), len(positions), -np.inf)
+        return Sums(_nothing(empty), len(positions))
     buckets = np.flatnonzero(np.diff(ends))
     starts, picks = ends[buckets], np.diff(ends)[buckets]
     weights = np.exp(logits - shift) * np.repeat(1.0 / rates[buckets], picks)
@@ -117,7 +114,7 @@ def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, positions: Ints, en
             weighted,
         ),
     )
-    return Sums(moments, len(positions), float(shift))
+    return Sums(moments, len(positions))
 
 
 def _nothing(zero: Floats | None) -> Moments:

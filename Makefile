@@ -20,7 +20,8 @@ test: $(VENV)/.dev
 # PHOTOS and SENTENCES are .npy files of integer rows; without them the word vectors alone are measured.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/build.py $(if $(PHOTOS),--photos $(PHOTOS))
-	$(BIN)/python benchmarks/speed.py --glove $(if $(PHOTOS),--photos $(PHOTOS)) $(if $(SENTENCES),--sentences $(SENTENCES))
+	$(BIN)/python benchmarks/speed.py --glove $(if $(PHOTOS),--photos $(PHOTOS) --growth $(PHOTOS)) \
+		$(if $(SENTENCES),--sentences $(SENTENCES)) --json results/speed.json --plots results
 	$(BIN)/python benchmarks/learning.py $(if $(PHOTOS),--photos $(PHOTOS))
 
 $(VENV)/bin/python:

@@ -9,7 +9,7 @@ buckets, so the best hazards come bucket by bucket from one Lagrange multiplier:
 
 The mean miss is dominated by rare thetas with a heavy row in a far cell: a plain fit does well on its own thetas only.
 Three things make it hold on fresh ones: miss is smoothed over neighbouring buckets, hazards fall with rank, and two
-halves of the thetas are fitted apart, at 0.8 of the target, of which the larger hazard is taken. What is reported was
+halves of the thetas are fitted apart, at half the target, of which the larger hazard is taken. What is reported was
 measured on thetas that no rate was fitted to.
 """
 
@@ -36,7 +36,7 @@ _BINS = 1024
 _FITTED, _FRESH = 768, 256
 _GRID = np.concatenate([[0.0], np.geomspace(1e-9, ENUMERATED_FROM, 64), [np.inf]])
 """Hazards to choose from."""
-_AIM = 0.8
+_AIM = 0.5
 """Share of the miss that is aimed at."""
 _SLACK = 1e-3
 """For rounding, where all thetas of the sample are alike: rows, say, which all have themselves for best row."""

@@ -112,7 +112,7 @@ class Distribution:
     ) -> Estimate:
         """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
         query = self._query(exclude)
-        if isinstance(method, Normaliser) and not isinstance(method, type):
+        if method is not None and isinstance(method, Normaliser) and not isinstance(method, type):
             if rel_err is not None:
                 raise ValueError(_TWO_BUDGETS)
             estimate = method.log_partition(query, np.random.default_rng(rng))

@@ -6,7 +6,8 @@ centroid, times the largest norm in the cell. Cells lie in groups with centroids
 cells in the groups nearest to a query in direction, and takes the others group by group.
 
 Rows are assigned in a last pass by the very centroids that route queries, by direction alone. So the cell that a query
-points at most directly holds every row of that direction; it is always ranked first, whatever the norms of the rows.
+points at most directly, which is always ranked first, holds the rows of that direction, whatever their norms: all of
+them where there is one group, nearly all where there are many.
 """
 
 from math import ceil
@@ -33,6 +34,9 @@ _PROBED_SHARE = 0.046
 _CELLS_FACTOR = 137
 _SURVEYED = 250_000
 """Numbers in the centroids that a survey reads: it opens as many groups as hold that, some 30 microseconds' worth."""
+_ASSIGNED = 16
+"""Groups whose cells a row is compared with: of 10,000 photo descriptors 99.95%, of as many sentence embeddings 99.8%
+get the cell that is nearest of all."""
 _ROWS_AT_ONCE = 2**14
 _QUERIES_AT_ONCE = 32
 
@@ -125,7 +129,7 @@ class PartitionIndex:
         features.check_finite(progress)
         centroids = spherical_kmeans(features, cells, generator, progress)
         opened = ceil(min(1.0, _SURVEYED / centroids.cells.size) * len(centroids.groups))
-        cell_of, norms = _assign(features, centroids, opened, progress)
+        cell_of, norms = _assign(features, centroids, progress)
         counts = np.bincount(cell_of, minlength=len(centroids.cells))
         # A centroid that no row chose can be dropped without changing any assignment.
         kept = np.flatnonzero(counts)
@@ -257,17 +261,18 @@ def _bucket_edges(
 
 
 def _assign(
-    features: Features, centroids: Centroids, opened: int, progress: Progress
+    features: Features, centroids: Centroids, progress: Progress
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Cell and norm of every row, by id: the nearest cell of the nearest groups, as a survey opens them."""
+    """Cell and norm of every row, by id: the nearest cell of the nearest groups."""
     cells, groups, ends = centroids
+    opened = min(_ASSIGNED, len(groups))
     cell_of = np.empty(features.n, dtype=np.int64)
     norms = np.empty(features.n, dtype=np.float32)
     with progress.task("assigning rows to cells", features.n) as task:
         for ids, rows in features.blocks(_ROWS_AT_ONCE):
             norms[ids] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
             task.advance(len(ids))
-            if 2 * opened >= len(groups):  # then one large product is quicker, and opening them all finds no worse
+            if 4 * opened >= len(groups):  # then one large product is quicker, and finds no worse
                 cell_of[ids] = np.concatenate(
                     [(rows[a : a + 1024] @ cells.T).argmax(axis=1) for a in range(0, len(rows), 1024)]
                 )

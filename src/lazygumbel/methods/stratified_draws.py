@@ -9,7 +9,6 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.methods.draw import Candidates
 from lazygumbel.methods.plan import Plan
-from lazygumbel.threads import map_threads
 
 __all__ = ["Winners", "candidates", "winners"]
 
@@ -17,12 +16,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _NUMBERS_AT_ONCE = 2**18
-"""Random numbers of one part of the work."""
-_THETAS_AT_ONCE = 64
+"""Random numbers that are drawn at once: 2 MB."""
 _SPARE = 64
 """Random numbers beyond ten standard deviations: one for each bucket, and some for small numbers."""
-_PARTS_AT_ONCE = 8
-"""Parts are handed to the threads in groups of this many, whose random numbers are held in memory: 16 MB."""
 
 
 class Winners(NamedTuple):
@@ -49,34 +45,29 @@ class _Part(NamedTuple):
 
 
 def winners(plan: Plan, thetas: Ints, size: int, rng: np.random.Generator) -> Winners:
-    """`size` draws for each of these thetas, on all threads when there are many.
-
-    How the work is cut does not depend on the number of threads, so that a seed gives the same draws anywhere.
-    """
+    """`size` draws for each of these thetas."""
     hits = float(plan.levels.hits[plan.lines[thetas]].max(initial=0.0))
     room = max(1, int(hits + 10 * sqrt(hits)) + _SPARE)
     draws = max(1, min(size, _NUMBERS_AT_ONCE // room))
-    step = max(1, min(_THETAS_AT_ONCE, _NUMBERS_AT_ONCE // (room * draws)))
+    step = max(1, _NUMBERS_AT_ONCE // (room * draws))
     if len(thetas) <= step and size == draws:
-        part = _Part.draw(thetas, size, room, rng)
-        won = _carry_out(plan, part)
-        _finish(plan, part, won, rng)
-        return won
+        return _part(plan, thetas, size, room, rng)
     shape = (len(thetas), size)
     found = Winners(np.zeros(shape, np.int64), np.full(shape, -np.inf), np.zeros(shape, np.int64))
-    cuts = [
-        (slice(a, min(a + step, len(thetas))), slice(s, min(s + draws, size)))
-        for a in range(0, len(thetas), step)
-        for s in range(0, size, draws)
-    ]
-    for c in range(0, len(cuts), _PARTS_AT_ONCE):
-        some = cuts[c : c + _PARTS_AT_ONCE]
-        parts = [_Part.draw(thetas[a], s.stop - s.start, room, rng) for a, s in some]
-        for cut, part, won in zip(some, parts, map_threads(_carry_out, [plan] * len(parts), parts), strict=True):
-            _finish(plan, part, won, rng)
-            for held, column in zip(found, won, strict=True):
-                held[cut] = column
+    for a in range(0, len(thetas), step):
+        for s in range(0, size, draws):
+            some = slice(a, a + step), slice(s, s + draws)
+            part = _part(plan, thetas[some[0]], min(draws, size - s), room, rng)
+            for held, column in zip(found, part, strict=True):
+                held[some] = column
     return found
+
+
+def _part(plan: Plan, thetas: Ints, size: int, room: int, rng: np.random.Generator) -> Winners:
+    part = _Part.draw(thetas, size, room, rng)
+    won = _carry_out(plan, part)
+    _finish(plan, part, won, rng)
+    return won
 
 
 def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates, int]:

@@ -84,7 +84,9 @@ def calibrate(
         _report(seen, slice(fitted, None), scale, hazards[s], spreads[s], sizes, near, rel_err)
         for s, scale in enumerate(scales)
     ]
-    alignment, reach = _least(seen.alignment[:fitted]), _least(seen.reach[:fitted])
+    alignment = _least(seen.alignment[:fitted])
+    # Rows as thetas all reach themselves, but for a few that were assigned to another cell: those must not set the bar.
+    reach = float(np.quantile(seen.reach[:fitted], 0.005)) - _SLACK
     return Calibration(near, scales, hazards, spreads, sizes, alignment, reach, miss, rel_err, report)
 
 
@@ -107,7 +109,7 @@ def _directions(
 
 def _least(facts: Floats) -> float:
     """Below this a theta is unlike any seen: the smallest of the sample, and half as far again from its median."""
-    return float(facts.min() - 0.5 * (np.median(facts) - facts.min())) - _SLACK
+    return float(facts.min() - 0.5 * (np.median(facts) - facts.min()))
 
 
 def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], progress: Progress) -> _Histograms:

@@ -130,7 +130,7 @@ def log_likelihood(encoder: Encoder, words: Words, rows: torch.Tensor) -> float:
 
 
 def dense_loss(theta: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(theta @ rows.T / TEMPERATURE, ids)
+    return functional.cross_entropy((theta / TEMPERATURE) @ rows.T, ids)
 
 
 def open_model(path: Path | None, rows: int | None, bars: Progress) -> lg.LogLinear:

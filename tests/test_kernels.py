@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazygumbel import kernels
+from lazygumbel.features import Features
+from lazygumbel.indexes.codes import Codes
 from lazygumbel.kernels import compiled, reference
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
@@ -98,15 +100,16 @@ def survey_cases(draw: st.DrawFn) -> Case:
     cells_of_group = rng.integers(1, 6, groups)
     ends = np.concatenate([[0], np.cumsum(cells_of_group)]).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, ends[-1]))]).astype(np.int64)
-    most = np.sort(cells_of_group)[::-1][:opened].sum()
-    cell_edges = np.unique([0, 1, most // 2, most]).astype(np.int64)
-    group_edges = np.unique([0, (groups - opened) // 2, groups - opened]).astype(np.int64)
-    near, queries, centroids = (
-        np.rint(3 * rng.normal(size=s)).astype(np.float32) for s in ((size, groups), (size, d), (ends[-1], d))
-    )
+    cell_edges = np.unique([0, 1, ends[-1] // 2, ends[-1]]).astype(np.int64)
+    group_edges = np.unique([opened, (groups + opened) // 2, groups]).astype(np.int64)
+    routes = [np.rint(3 * rng.normal(size=(m, d + 2))).astype(np.int16) for m in (groups, ends[-1])]
+    for padded in routes:
+        padded[:, d:] = 0
+    queries = np.rint(3 * rng.normal(size=(size, d))).astype(np.float32)
     scales = rng.choice([0.5, 1.0, 2.0], ends[-1]).astype(np.float32)
     rows = np.rint(3 * rng.normal(size=(offsets[-1], d))).astype(np.float32)
-    return Case((rows, near, queries, centroids, scales, offsets, ends, opened, cell_edges, group_edges), 0.0)
+    gap = draw(st.sampled_from([-1e9, 2e-4, 1e9]))  # none, some, all
+    return Case((rows, queries, *routes, scales, offsets, ends, opened, gap, cell_edges, group_edges), 0.0)
 
 
 @st.composite
@@ -124,15 +127,19 @@ def winners_cases(draw: st.DrawFn) -> Case:
     ends = np.cumsum([0, *map(len, banned)])
     shape = (size, draw(st.integers(0, 3)))
     noise = rng.standard_exponential((*shape, draw(st.sampled_from([1, 3, 40, 2000])))), rng.random(shape)
-    return Case((*cells[1:], 2.5, np.concatenate(banned), ends, *noise), 1e-4)
+    codes = Codes.of(Features.of(cells.rows)) if n else Codes(np.empty((0, 1), np.uint8), *np.zeros((2, 1)), 0.0)
+    if draw(st.booleans()):
+        codes = codes._replace(error=np.inf)  # of no use: rows are read
+    return Case((cells.rows, *codes, *cells[2:], 2.5, np.concatenate(banned), ends, *noise), 1e-4)
 
 
 @st.composite
 def pick_cases(draw: st.DrawFn) -> Case:
     cells = Ranked.draw(draw)
     rates = cells.rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape[1])
-    uniforms = cells.rng.random(len(cells.rows) + len(rates))
-    return Case((cells.begins[0], cells.before[0], cells.edges[0], rates, uniforms), 0.0)
+    parts = draw(st.integers(1, 3))
+    part, uniforms = draw(st.integers(0, parts - 1)), cells.rng.random(len(rates))
+    return Case((cells.begins[0], cells.before[0], cells.edges[0], rates, uniforms, part, parts), 0.0)
 
 
 @st.composite
@@ -147,8 +154,10 @@ def weigh_cases(draw: st.DrawFn) -> Case:
     n, d, m = draw(st.integers(1, 20)), draw(st.integers(1, 9)), draw(st.sampled_from([0, 1, 7, 30, 200]))
     ends = np.sort(np.concatenate([[0, m], rng.integers(0, m + 1, draw(st.integers(0, 4)))])).astype(np.int64)
     rows, query = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=d).astype(np.float32)
-    banned, rates = np.flatnonzero(rng.random(n) < 0.2), rng.uniform(0.5, 1.0, len(ends) - 1)
-    return Case((rows, rng.integers(0, n, m), ends, rates, query, 0.5, 9.0, banned, draw(st.booleans())), 1e-4)
+    banned, rates = np.flatnonzero(rng.random(n) < 0.2), rng.uniform(0.1, 1.0, len(ends) - 1)
+    coded = (*Codes.of(Features.of(rows))[:3], draw(st.booleans()), draw(st.integers(0, 31)))
+    picks = rng.integers(0, n, m), ends, rates
+    return Case((rows, *coded, *picks, query, 0.5, 9.0, banned, draw(st.booleans())), 1e-4)
 
 
 @st.composite

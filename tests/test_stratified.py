@@ -31,13 +31,13 @@ def rows_of(norms: str) -> np.ndarray:
 
 @cache
 def index_of(norms: str, levels: int) -> lg.PartitionIndex:
-    """A hundred cells: in one group, or in twenty, of which a survey opens eight."""
+    """A hundred cells: in one group, or in twelve, of which a survey opens at least two."""
     with pytest.MonkeyPatch.context() as patch:
         if levels == 2:
             patch.setattr(kmeans, "_ONE_LEVEL", 16)
-            patch.setattr(partition, "_SURVEYED", 0.38 * 100 * D)
+            patch.setattr(partition, "_LEAST_OPENED", 2)
         index = lg.PartitionIndex.build(lg.Features.of(rows_of(norms)), cells=100, rng=0)
-    assert (len(index.groups), index.opened) == ((1, 1) if levels == 1 else (20, 8))
+    assert (len(index.groups), index.opened) == ((1, 1) if levels == 1 else (12, 2))
     return index
 
 
@@ -62,7 +62,7 @@ def many(model: lg.LogLinear, theta: np.ndarray, temperature: float, draws: int,
 @pytest.mark.parametrize(("norms", "levels"), [("unit", 1), ("unit", 2), ("varied", 2)])
 @pytest.mark.parametrize("temperature", [0.02, 0.05, 1.0, 50.0])
 def test_draws_follow_the_softmax(norms, levels, temperature):
-    theta, model = rows_of(norms)[7], model_of(norms, levels=levels)
+    theta, model = rows_of(norms)[7], model_of(norms, levels=levels, miss=1e-5 if norms == "unit" else 1e-3)
     drawn = many(model, theta, temperature, 200_000, seed=3)
     assert drawn.rows.mean() < N, "a dense pass was made: this tests nothing"
     p = chi_square_p(drawn.ids, exact(norms, theta, temperature)[0])
@@ -114,14 +114,6 @@ def test_fresh_thetas_meet_the_targets(norms, temperatures):
         truth = np.array([exact(norms, theta, temperature)[1] for theta in fresh])
         assert np.sqrt(np.mean(np.expm1(estimate.value - truth) ** 2)) < 0.05 * 1.1, temperature
         assert estimate.label == "calibrated", temperature
-
-
-def test_where_fresh_thetas_missed_the_target_nothing_is_claimed():
-    """Rows of varied norm at a low temperature: a long row in a far cell may hold most of the mass."""
-    model = model_of("varied", miss=1e-3)
-    assert model.calibration is not None and model.calibration.report[5]["miss_mean"] > 1e-3
-    dist = model(rows_of("varied")[0], temperature=1 / model.calibration.scales[5])
-    assert dist.sample(1, rng=0).label == "heuristic"
 
 
 def test_z_and_its_variance_are_unbiased_and_intervals_cover():
@@ -304,7 +296,7 @@ def test_a_row_finds_its_own_cell_first(norms):
 
 
 def test_without_replacement_follows_plackett_luce():
-    theta, model = rows_of("unit")[5], model_of()
+    theta, model = rows_of("unit")[5], model_of(miss=1e-4)
     p = exact("unit", theta, 0.1)[0]
     dist = model(np.tile(theta, (20_000, 1)), temperature=0.1)
     drawn = dist.sample_without_replacement(3, method=lg.Stratified(), rng=4)

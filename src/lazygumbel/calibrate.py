@@ -8,12 +8,12 @@ buckets, so the best hazards come bucket by bucket from one Lagrange multiplier:
     miss           = sum over rows of p exp(-hazard / p)
 
 The mean miss is dominated by rare thetas with a heavy row in a far cell: a plain fit does well on its own thetas only.
-Three things make it hold on fresh ones: miss is smoothed over neighbouring buckets, hazards fall with rank, and two
-halves of the thetas are fitted apart, at half the target, of which the larger hazard is taken. What is reported was
-measured on thetas that no rate was fitted to.
+Three things make it hold on others: miss is smoothed over neighbouring buckets, hazards fall with rank, and thetas that
+are left out of a fit, in turn, say how much lower than the target it has to aim. What is reported was measured on
+thetas that no rate was fitted to.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,34 +23,28 @@ from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, falling, neyman
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.threads import map_threads
+from lazygumbel.threads import map_threads, one_blas_thread
 
 __all__ = ["calibrate"]
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _LADDER = np.geomspace(1.25, 160.0, 8)
 """Scales |theta| / temperature, in units of one over the largest norm of a row: 1.25 to 160."""
 _BINS = 1024
-_FITTED, _FRESH = 768, 256
+_WORK, _LEAST, _MOST = 1.6e11, 1024, 2048
+"""Products of numbers that may be spent on scores, and how many thetas that may give: what is rare needs many."""
+_FRESH_SHARE = 0.25
+"""Of the thetas: they are kept for the report."""
 _GRID = np.concatenate([[0.0], np.geomspace(1e-9, ENUMERATED_FROM, 64), [np.inf]])
 """Hazards to choose from."""
-_AIM = 0.5
-"""Share of the miss that is aimed at."""
+_AIMS = 1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1
+"""Shares of the miss that a fit may aim at: it comes out higher for thetas that it has not seen."""
+_FOLDS, _HELD = 8, 0.6
+"""Parts of the thetas that are left out in turn, and the share of the miss that those may come out at."""
 _SLACK = 1e-3
 """For rounding, where all thetas of the sample are alike: rows, say, which all have themselves for best row."""
 _KERNEL = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
-
-
-class _Histograms(NamedTuple):
-    """Rows by bucket and score, (T, K, bins), for unit thetas; the score of each bin; the best cosine of each theta."""
-
-    counts: npt.NDArray[np.int32]
-    scores: Floats
-    alignment: Floats
-    reach: Floats
-    """The best score of each theta in its first cell, as a share of the largest norm."""
 
 
 def calibrate(
@@ -68,38 +62,31 @@ def calibrate(
     generator = np.random.default_rng(rng)
     directions = _directions(index, thetas, generator)
     near = len(index.bucket_edges[0]) - 1
-    seen = _count(index, directions, progress or Silent())
-    fitted = len(directions) * _FITTED // (_FITTED + _FRESH)
-    sizes = seen.counts[:fitted].sum(axis=2).mean(axis=0)
+    seen = _measure(index, directions, progress or Silent())
     scales: Floats = _LADDER / index.features.max_norm
-    hazards, spreads = np.empty((len(scales), len(sizes))), np.empty((len(scales), len(sizes)))
-    for s, scale in enumerate(scales):
-        curve, square = _costs(seen, slice(0, fitted), scale)
-        hazards[s] = np.maximum(
-            _fit(sizes, curve[::2].mean(axis=0), near, _AIM * miss),
-            _fit(sizes, curve[1::2].mean(axis=0), near, _AIM * miss),
-        )
-        spreads[s] = _smooth(np.maximum(square[::2].mean(axis=0), square[1::2].mean(axis=0)), near)
-    report = [
-        _report(seen, slice(fitted, None), scale, hazards[s], spreads[s], sizes, near, rel_err)
-        for s, scale in enumerate(scales)
-    ]
-    alignment = _least(seen.alignment[:fitted])
+    hazards, spreads = np.empty((len(scales), index.buckets)), np.empty((len(scales), index.buckets))
+    for s in range(len(scales)):
+        hazards[s] = _cross_fit(seen.sizes, seen.folds[s], near, miss)
+        halves = seen.spreads[s, : seen.fitted : 2].mean(axis=0), seen.spreads[s, 1 : seen.fitted : 2].mean(axis=0)
+        spreads[s] = _smooth(np.maximum(*halves), near)
+    report = [_report(seen, s, float(scale), hazards[s], spreads[s], near, rel_err) for s, scale in enumerate(scales)]
+    alignment = _least(seen.alignment[: seen.fitted])
     # Rows as thetas all reach themselves, but for a few that were assigned to another cell: those must not set the bar.
-    reach = float(np.quantile(seen.reach[:fitted], 0.005)) - _SLACK
-    return Calibration(near, scales, hazards, spreads, sizes, alignment, reach, miss, rel_err, report)
+    reach = float(np.quantile(seen.reach[: seen.fitted], 0.005)) - _SLACK
+    return Calibration(near, scales, hazards, spreads, seen.sizes, alignment, reach, miss, rel_err, report)
 
 
 def _directions(
     index: PartitionIndex, thetas: npt.ArrayLike | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float32]:
     """Unit thetas in random order: rows, or what the user gave."""
+    n, d = index.features.n, index.features.d
+    most = int(np.clip(_WORK / (n * d), _LEAST, _MOST))
     if thetas is None:
-        ids = rng.choice(index.features.n, min(_FITTED + _FRESH, index.features.n), replace=False)
-        vectors = index.features.gather(ids)
+        vectors = index.features.gather(rng.choice(n, min(most, n), replace=False))
     else:
-        vectors = np.atleast_2d(check_vectors(thetas, "thetas", index.features.d))
-        vectors = vectors[rng.permutation(len(vectors))[: _FITTED + _FRESH]]
+        vectors = np.atleast_2d(check_vectors(thetas, "thetas", d))
+        vectors = vectors[rng.permutation(len(vectors))[:most]]
     norms = np.sqrt(np.einsum("td,td->t", vectors, vectors))
     vectors, norms = vectors[norms > 0], norms[norms > 0]
     if len(vectors) < 64:
@@ -112,46 +99,105 @@ def _least(facts: Floats) -> float:
     return float(facts.min() - 0.5 * (np.median(facts) - facts.min()))
 
 
-def _count(index: PartitionIndex, directions: npt.NDArray[np.float32], progress: Progress) -> _Histograms:
-    largest = index.features.max_norm
+class _Measured(NamedTuple):
+    """Measured on T thetas, at S scales, by K buckets. The first `fitted` are for fits, the others for a report."""
+
+    fitted: int
+    sizes: Floats
+    """Mean number of rows in each bucket, (K,)."""
+    folds: Floats
+    """Mean miss of every bucket at every hazard of the grid over each fold of the fitted, (S, folds, K, grid)."""
+    fresh: npt.NDArray[np.float32]
+    """The same for each theta to report on, (S, T - fitted, K, grid)."""
+    spreads: Floats
+    """Sum of (p_i - mean of the bucket)^2 in each bucket, (S, T, K)."""
+    alignment: Floats
+    """The best cosine of each theta with a cell, (T,)."""
+    reach: Floats
+    """The best score of each theta in its first cell, as a share of the largest norm, (T,)."""
+
+
+def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progress: Progress) -> _Measured:
+    total, buckets, largest = len(directions), index.buckets, index.features.max_norm
     width = 2 * largest / _BINS
-    counts = np.zeros((len(directions), index.buckets, _BINS), dtype=np.int32)
-    alignment, reach = np.empty(len(directions)), np.empty(len(directions))
+    tables = [_Table.of(scale * 2 / _BINS) for scale in _LADDER]
+    fitted = total - max(1, round(_FRESH_SHARE * total))
+    folds = np.zeros((len(tables), _FOLDS, buckets, len(_GRID)))
+    fresh = np.empty((len(tables), total - fitted, buckets, len(_GRID)), dtype=np.float32)
+    spreads = np.empty((len(tables), total, buckets))
+    sizes, alignment, reach = np.zeros(buckets), np.empty(total), np.empty(total)
+
+    def of_theta(t: int, scores: npt.NDArray[np.float32]) -> tuple[int, Floats, list[Floats]]:
+        survey = index.survey(directions[t : t + 1])
+        begins, before, edges = (column[0] for column in survey[:3])
+        alignment[t], reach[t] = survey.alignment[0], survey.reach[0] / largest
+        counts = kernels.bin_scores(scores, begins, before, edges, -largest, width, _BINS)[:, ::-1]
+        used = np.flatnonzero(counts.sum(axis=0))
+        rows = counts[:, used[0] : used[-1] + 1].astype(np.float64)
+        misses: list[Floats] = []
+        for s, table in enumerate(tables):
+            missed, spreads[s, t] = table.costs(rows)
+            misses.append(missed)
+        return t, rows.sum(axis=1), misses
+
     # Scores of as many thetas at once as fill 64 MiB.
     chunk = max(1, 2**24 // index.features.n)
-
-    def count(scores: npt.NDArray[np.float32], begins: Ints, before: Ints, edges: Ints) -> npt.NDArray[np.int32]:
-        return kernels.bin_scores(scores, begins, before, edges, -largest, width, _BINS)
-
-    with progress.task("calibrating", len(directions)) as task:
-        for a in range(0, len(directions), chunk):
+    with progress.task("calibrating", total) as task:
+        for a in range(0, total, chunk):
             some = directions[a : a + chunk]
             scores = some @ index.features.stored.T
-            survey = index.survey(some)
-            alignment[a : a + chunk] = survey.alignment
-            reach[a : a + chunk] = survey.reach / largest
-            counts[a : a + chunk] = list(map_threads(count, scores, survey.begins, survey.before, survey.edges))
+            with one_blas_thread():
+                for t, held, misses in map_threads(of_theta, range(a, a + len(some)), scores):
+                    if t < fitted:
+                        sizes += held / fitted
+                        folds[:, t % _FOLDS] += misses
+                    else:
+                        fresh[:, t - fitted] = misses
             task.advance(len(some))
-    middles = np.linspace(-largest, largest, _BINS, endpoint=False) + width / 2
-    return _Histograms(counts, middles, alignment, reach)
+    folds /= np.bincount(np.arange(fitted) % _FOLDS, minlength=_FOLDS)[:, None, None]
+    return _Measured(fitted, sizes, folds, fresh, spreads, alignment, reach)
 
 
-def _costs(seen: _Histograms, which: slice, scale: float) -> tuple[Floats, Floats]:
-    """For each theta: miss of every bucket at every hazard of the grid, (T, K, grid), and spreads, (T, K)."""
-    logits = scale * seen.scores
-    weights = np.exp(logits - logits.max())
-    counts = seen.counts[which]
-    misses = np.empty((*counts.shape[:2], len(_GRID)))
-    spreads = np.empty(counts.shape[:2])
-    for t, count in enumerate(counts):
-        used = np.flatnonzero(count.sum(axis=0))
-        p = weights[used] / (count.sum(axis=0) @ weights)
-        rows = count[:, used].astype(np.float64)
-        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+class _Table(NamedTuple):
+    """Costs of a row by the logarithm of its probability, which falls by `step` from entry to entry."""
+
+    step: float
+    log_p: Floats
+    p: Floats
+    unseen: npt.NDArray[np.float32]
+    """p exp(-hazard / p), (entries, grid)."""
+
+    @classmethod
+    def of(cls, step: float) -> "_Table":
+        """As many entries as two histograms have bins: a row may lie the whole of one below the best."""
+        log_p: Floats = -step * np.arange(2 * _BINS + int(50 / step), dtype=np.float64)
+        p = np.exp(log_p)
+        with np.errstate(under="ignore", over="ignore", divide="ignore", invalid="ignore"):
             unseen = np.where(p[:, None] > 0, p[:, None] * np.exp(-_GRID / p[:, None]), 0.0)
-        misses[t] = rows @ unseen
-        spreads[t] = np.maximum(rows @ p**2 - (rows @ p) ** 2 / np.maximum(rows.sum(axis=1), 1.0), 0.0)
-    return misses, spreads
+        return cls(step, log_p, p, unseen.astype(np.float32))
+
+    def costs(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Miss by bucket and hazard, (K, grid), and spread by bucket, (K,), of rows by bucket and bin, best bin first.
+
+        log Z is rounded to a whole number of steps, as the scores were.
+        """
+        bins = rows.shape[1]
+        log_z = float(np.log(rows.sum(axis=0) @ self.p[:bins]))
+        best = max(0, round(log_z / self.step))
+        p = self.p[best : best + bins]
+        mass, held = rows @ p, np.maximum(rows.sum(axis=1), 1.0)
+        missed = rows.astype(np.float32) @ self.unseen[best : best + bins]
+        return missed.astype(np.float64), np.maximum(rows @ p**2 - mass**2 / held, 0.0)
+
+
+def _cross_fit(sizes: Floats, folds: Floats, near: int, miss: float) -> Floats:
+    """Hazards fitted to all folds, (folds, K, grid), aiming as high as folds that are left out of a fit allow."""
+    aim, kept = _AIMS[-1], [np.delete(folds, f, axis=0).mean(axis=0) for f in range(len(folds))]
+    for aim in _AIMS:
+        fits = [_fit(sizes, curve, near, aim * miss) for curve in kept]
+        if np.mean([_miss(folds[f : f + 1], fit) for f, fit in enumerate(fits)]) <= _HELD * miss:
+            break
+    return _fit(sizes, folds.mean(axis=0), near, aim * miss)
 
 
 def _fit(sizes: Floats, curve: Floats, near: int, target: float) -> Floats:
@@ -183,33 +229,25 @@ def _smooth(curve: Floats, near: int) -> Floats:
     return smoothed
 
 
-def _miss(curve: Floats, hazards: Floats) -> Floats:
+def _miss(curve: npt.NDArray[np.floating[Any]], hazards: Floats) -> Floats:
     """Miss of each theta, (T,): the curve at the grid point at or below each hazard, so never too small."""
     chosen = np.searchsorted(_GRID, hazards, side="right") - 1
-    return curve[:, np.arange(len(hazards)), chosen].sum(axis=1)
+    return curve[:, np.arange(len(hazards)), chosen].sum(axis=1, dtype=np.float64)
 
 
 def _report(
-    seen: _Histograms,
-    which: slice,
-    scale: float,
-    hazards: Floats,
-    spreads: Floats,
-    sizes: Floats,
-    near: int,
-    rel_err: float,
+    seen: _Measured, s: int, scale: float, hazards: Floats, spreads: Floats, near: int, rel_err: float
 ) -> dict[str, float]:
-    curve, fresh = _costs(seen, which, scale)
-    missed = _miss(curve, hazards)
-    rates = neyman(sizes, spreads, near, rel_err)
-    variance = (fresh * (1.0 / rates - 1.0)).sum(axis=1)
+    missed = _miss(seen.fresh[s], hazards)
+    rates = neyman(seen.sizes, spreads, near, rel_err)
+    variance = (seen.spreads[s, seen.fitted :] * (1.0 / rates - 1.0)).sum(axis=1)
     return {
-        "scale": float(scale),
-        "sampling_rows": float(-np.expm1(-hazards) @ sizes),
+        "scale": scale,
+        "sampling_rows": float(-np.expm1(-hazards) @ seen.sizes),
         "miss_mean": float(missed.mean()),
         "miss_95": float(np.quantile(missed, 0.95)),
         "miss_max": float(missed.max()),
-        "estimation_rows": float(rates @ sizes),
+        "estimation_rows": float(rates @ seen.sizes),
         "rel_err_rms": float(np.sqrt(variance.mean())),
         "rel_err_median": float(np.sqrt(np.median(variance))),
     }

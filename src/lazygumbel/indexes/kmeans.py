@@ -14,6 +14,7 @@ _ROWS_PER_CELL = 64
 _ROUNDS = 10
 _ONE_LEVEL = 256
 """Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""
+_CELLS_PER_GROUP = 8
 
 
 class Centroids(NamedTuple):
@@ -26,11 +27,25 @@ class Centroids(NamedTuple):
     group_ends: npt.NDArray[np.int64]
     """(groups + 1,), from zero."""
 
-    def only(self, cells: npt.NDArray[np.int64]) -> "Centroids":
-        """Some of the cells, sorted; groups that have none left are dropped."""
-        group_of = np.repeat(np.arange(len(self.groups)), np.diff(self.group_ends))[cells]
-        held = np.bincount(group_of, minlength=len(self.groups))
-        return Centroids(self.cells[cells], self.groups[held > 0], np.cumsum([0, *held[held > 0]]))
+    def regrouped(
+        self, counts: npt.NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple["Centroids", npt.NDArray[np.int64]]:
+        """Groups of a few neighbouring cells, and which cell here is each of theirs.
+
+        Training takes large groups, which are quick; ranking takes small ones, which tell near from far. A cell without
+        rows is dropped: that changes no assignment.
+        """
+        kept = np.flatnonzero(counts)
+        cells = self.cells[kept]
+        if len(cells) <= _ONE_LEVEL:
+            return Centroids(cells, np.zeros((1, cells.shape[1]), dtype=np.float32), np.array([0, len(cells)])), kept
+        group_of = _nearest(cells, _train(cells, len(cells) // _CELLS_PER_GROUP, rng))
+        order = np.argsort(group_of, kind="stable")
+        starts = np.flatnonzero(np.diff(group_of[order], prepend=-1))
+        groups = np.add.reduceat(cells[order], starts)
+        norms = np.sqrt(np.einsum("gd,gd->g", groups, groups))
+        groups /= np.where(norms > 0, norms, 1.0)[:, None]
+        return Centroids(cells[order], groups, np.append(starts, len(cells))), kept[order]
 
 
 def spherical_kmeans(features: Features, cells: int, rng: np.random.Generator, progress: Progress) -> Centroids:
@@ -42,15 +57,13 @@ def spherical_kmeans(features: Features, cells: int, rng: np.random.Generator, p
             task.advance(cells)
             return Centroids(trained, np.zeros((1, features.d), dtype=np.float32), np.array([0, len(trained)]))
         groups = _train(sample, 2 * round(cells**0.5), rng)
-        group_of = np.concatenate(
-            [(sample[a : a + 4096] @ groups.T).argmax(axis=1) for a in range(0, len(sample), 4096)]
-        )
+        group_of = _nearest(sample, groups)
         parts: list[npt.NDArray[np.float32]] = []
         for g, share in enumerate(_shares(np.bincount(group_of, minlength=len(groups)), cells)):
             parts.append(_train(sample[group_of == g], share, rng) if share else groups[:0])
             task.advance(share)
-        centroids = Centroids(np.concatenate(parts), groups, np.cumsum([0, *map(len, parts)]))
-        return centroids.only(np.arange(len(centroids.cells)))
+        held = np.array([len(part) for part in parts])
+        return Centroids(np.concatenate(parts), groups[held > 0], np.cumsum([0, *held[held > 0]]))
 
 
 def _sample_directions(features: Features, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
@@ -65,6 +78,10 @@ def _sample_directions(features: Features, size: int, rng: np.random.Generator) 
     norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     rows /= np.where(norms > 0, norms, 1.0)[:, None]
     return rows
+
+
+def _nearest(rows: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    return np.concatenate([(rows[a : a + 4096] @ centres.T).argmax(axis=1) for a in range(0, len(rows), 4096)])
 
 
 def _shares(counts: npt.NDArray[np.int64], cells: int) -> list[int]:

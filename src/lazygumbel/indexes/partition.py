@@ -10,7 +10,7 @@ points at most directly, which is always ranked first, holds the rows of that di
 them where there is one group, nearly all where there are many.
 """
 
-from math import ceil
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,30 +20,32 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_count
 from lazygumbel.features import Features
 from lazygumbel.indexes.base import best, open_search, pack
+from lazygumbel.indexes.codes import Codes
 from lazygumbel.indexes.kmeans import Centroids, spherical_kmeans
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
-from lazygumbel.threads import map_threads
 
 __all__ = ["PartitionIndex", "Survey", "default_cells"]
 
 _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
-_CELLS_FACTOR = 137
-_SURVEYED = 250_000
-"""Numbers in the centroids that a survey reads: it opens as many groups as hold that, some 30 microseconds' worth."""
+_CELLS_FACTOR = 587
+_LEAST_OPENED = 48
+"""Groups that a survey opens at least."""
+_LEFT = 1e-3
+"""Share of rows that may be nearer to their cell than the gap allows."""
+_ASKED = 10_000
 _ASSIGNED = 16
 """Groups whose cells a row is compared with: of 10,000 photo descriptors 99.95%, of as many sentence embeddings 99.8%
 get the cell that is nearest of all."""
 _ROWS_AT_ONCE = 2**14
-_QUERIES_AT_ONCE = 32
 
 
 def default_cells(n: int, d: int) -> int:
     """Number of cells for n rows of length d: finer cells save rows, but each costs a row of length d to route by."""
-    return max(1, min(n // 8, round(_CELLS_FACTOR * n**0.4 / d**0.3)))
+    return max(1, min(n // 8, round(_CELLS_FACTOR * n**0.4 / d**0.6)))
 
 
 class Survey(NamedTuple):
@@ -63,7 +65,7 @@ class Survey(NamedTuple):
     reach: npt.NDArray[np.float32]
     """The largest inner product of each query with a row of that cell, (B,)."""
 
-    def at(self, queries: npt.NDArray[np.int64]) -> "Survey":
+    def at(self, queries: Sequence[int]) -> "Survey":
         """For some of the queries."""
         begins, before, edges, alignment, reach = self
         return Survey(begins[queries], before[queries], edges[queries], alignment[queries], reach[queries])
@@ -80,9 +82,12 @@ class PartitionIndex:
         centroids: Centroids,
         scales: npt.NDArray[np.float32],
         offsets: npt.NDArray[np.int64],
+        codes: Codes,
         *,
         probe: int,
         opened: int,
+        gap: float,
+        usual: int,
     ) -> None:
         self.features = features
         """The rows, stored cell by cell."""
@@ -92,12 +97,19 @@ class PartitionIndex:
         """The largest row norm in each cell, (cells,)."""
         self.offsets = offsets
         """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
+        self.codes = codes
+        """The rows in a byte an entry, in the same order."""
         self.probe = probe
         """How many cells `top_k` scans."""
         self.opened = opened
-        """How many groups a survey opens: it ranks their cells one by one."""
-        self.bucket_edges = _bucket_edges(np.diff(self.group_ends), self.opened)
-        """Ranks at which buckets begin: of cells in opened groups, and of the groups that stay closed."""
+        """How many groups a survey opens at least: it ranks their cells one by one."""
+        self.gap = gap
+        """By how much a query may be nearer to a cell than to its group: a survey opens more groups accordingly."""
+        self.usual = usual
+        """How many cells a survey ranks for half of the rows, as queries."""
+        self._cell_routes, self._group_routes = _routes(self.centroids), _routes(self.groups)
+        self.bucket_edges = _bucket_edges(self.cells, len(self.groups), opened, usual)
+        """Ranks at which buckets begin: of cells in opened groups, and of groups, of which those that stay closed."""
 
     @property
     def cells(self) -> int:
@@ -128,11 +140,9 @@ class PartitionIndex:
             check_count(probe, "probe")
         features.check_finite(progress)
         centroids = spherical_kmeans(features, cells, generator, progress)
-        opened = ceil(min(1.0, _SURVEYED / centroids.cells.size) * len(centroids.groups))
         cell_of, norms = _assign(features, centroids, progress)
         counts = np.bincount(cell_of, minlength=len(centroids.cells))
-        # A centroid that no row chose can be dropped without changing any assignment.
-        kept = np.flatnonzero(counts)
+        centroids, kept = centroids.regrouped(counts, generator)
         renumber = np.zeros(len(counts), dtype=np.int64)
         renumber[kept] = np.arange(len(kept))
         cell_of = renumber[cell_of]
@@ -142,15 +152,27 @@ class PartitionIndex:
         np.cumsum(counts[kept], out=offsets[1:])
         scales = np.maximum.reduceat(norms[order], offsets[:-1])
         probe = max(1, round(_PROBED_SHARE * len(kept))) if probe is None else min(probe, len(kept))
-        centroids = centroids.only(kept)
-        opened = min(opened, len(centroids.groups))
-        return cls(features.reordered(order, progress), centroids, scales, offsets, probe=probe, opened=opened)
+        rows = features.reordered(order, progress)
+        opened = min(_LEAST_OPENED, len(centroids.groups))
+        gap, usual = _find_gap(rows, centroids, offsets, opened, generator)
+        codes = Codes.of(rows, progress)
+        return cls(rows, centroids, scales, offsets, codes, probe=probe, opened=opened, gap=gap, usual=usual)
 
     def with_probe(self, probe: int) -> Self:
         """The same index, scanning another number of cells."""
         centroids = Centroids(self.centroids, self.groups, self.group_ends)
         probe = min(check_count(probe, "probe"), self.cells)
-        return type(self)(self.features, centroids, self.scales, self.offsets, probe=probe, opened=self.opened)
+        return type(self)(
+            self.features,
+            centroids,
+            self.scales,
+            self.offsets,
+            self.codes,
+            probe=probe,
+            opened=self.opened,
+            gap=self.gap,
+            usual=self.usual,
+        )
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -160,26 +182,18 @@ class PartitionIndex:
         return self.features.order
 
     def survey(self, queries: npt.NDArray[np.float32]) -> Survey:
-        """Rank storage for queries (B, d), on all threads when there are many."""
-        # For one query a matrix-vector product reads the centroids once, in order; a matrix product does worse.
-        near = (self.groups @ queries[0])[None] if len(queries) == 1 else queries @ self.groups.T
-        if len(queries) < 2 * _QUERIES_AT_ONCE:
-            return self._survey(near, queries)
-        cuts = [slice(a, a + _QUERIES_AT_ONCE) for a in range(0, len(queries), _QUERIES_AT_ONCE)]
-        parts = map_threads(self._survey, (near[c] for c in cuts), (queries[c] for c in cuts))
-        return Survey(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-    def _survey(self, near: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Survey:
+        """Rank storage for queries (B, d)."""
         cells, groups = self.bucket_edges
         found = kernels.survey(
             self.features.stored,
-            near,
             queries,
-            self.centroids,
+            self._group_routes,
+            self._cell_routes,
             self.scales,
             self.offsets,
             self.group_ends,
             self.opened,
+            self.gap,
             cells,
             groups,
         )
@@ -204,12 +218,20 @@ class PartitionIndex:
 
     def save(self, writer: Writer) -> None:
         """Centroids, scales and offsets; the rows are saved by their owner."""
-        writer.config["index"] = {"kind": self.kind, "cells": self.cells, "probe": self.probe, "opened": self.opened}
+        writer.config["index"] = {
+            "kind": self.kind,
+            "cells": self.cells,
+            "probe": self.probe,
+            "opened": self.opened,
+            "usual": self.usual,
+        }
+        writer.array("gap", np.array([self.gap]))
         writer.array("centroids", self.centroids)
         writer.array("scales", self.scales)
         writer.array("offsets", self.offsets)
         writer.array("groups", self.groups)
         writer.array("group_ends", self.group_ends)
+        self.codes.save(writer)
 
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
@@ -219,8 +241,11 @@ class PartitionIndex:
             Centroids(reader.array("centroids"), reader.array("groups"), reader.array("group_ends")),
             reader.array("scales"),
             reader.array("offsets"),
+            Codes.load(reader),
             probe=reader.config["index"]["probe"],
             opened=reader.config["index"]["opened"],
+            gap=float(reader.array("gap")[0]),
+            usual=reader.config["index"]["usual"],
         )
 
     def _routing_scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -240,23 +265,47 @@ class PartitionIndex:
         return ranked[: max(self.probe, int(np.searchsorted(held, k)) + 1)]
 
 
-def _bucket_edges(
-    cells_of_group: npt.NDArray[np.int64], opened: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Buckets of ranks that grow by about sqrt(2): of cells in opened groups, and of groups.
+def _routes(directions: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
+    """Unit vectors in half the memory, in units of 1/32767, of a length that suits the processor."""
+    n, d = directions.shape
+    routes = np.zeros((n, -(-d // 32) * 32), dtype=np.int16)
+    np.rint(directions * 32767, out=routes[:, :d], casting="unsafe")
+    return routes
 
-    Groups differ in how many cells they have. The last bucket of cells begins where most queries have some left: a
-    bucket that is nearly always empty would be free to look at, and its hazard a poor bound for those before it.
+
+def _find_gap(
+    features: Features, centroids: Centroids, offsets: npt.NDArray[np.int64], opened: int, rng: np.random.Generator
+) -> tuple[float, int]:
+    """The gap that lets a survey find the cells of nearly all rows, and how many cells it then usually ranks."""
+    cells, groups, ends = centroids
+    positions = rng.integers(features.n, size=min(_ASKED, features.n))
+    rows = features.stored[positions]
+    norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    rows = rows / np.where(norms > 0, norms, 1.0)[:, None]
+    cell = np.searchsorted(offsets, positions, side="right") - 1
+    group = np.searchsorted(ends, cell, side="right") - 1
+    best = np.einsum("nd,nd->n", rows, cells[cell])
+    near = rows @ groups.T
+    gap = float(np.quantile(best - near[np.arange(len(rows)), group], 1 - _LEFT))
+    groups_opened = np.maximum((near >= (best - gap)[:, None]).sum(axis=1), opened)
+    return gap, round(float(np.median(groups_opened)) / len(groups) * len(cells))
+
+
+def _bucket_edges(
+    cells: int, groups: int, opened: int, usual: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Buckets of ranks that grow by about sqrt(2): of cells in opened groups, and of closed groups.
+
+    The last bucket of cells begins where most queries have some left: a bucket that is nearly always empty would be
+    free to look at, and its hazard a poor bound for those before it.
     """
-    most, usual = int(np.sort(cells_of_group)[::-1][:opened].sum()), opened * float(cells_of_group.mean())
     edges = [0, 1]
     while edges[-1] * 1.41 < 0.6 * usual:
         edges.append(max(edges[-1] + 1, round(edges[-1] * 1.41)))
-    edges = [edge for edge in edges if edge < most] + [most]
-    closed = len(cells_of_group) - opened
-    ends = [0]
-    while ends[-1] < closed:
-        ends.append(min(closed, max(ends[-1] + 1, round((ends[-1] + opened) * 1.41) - opened)))
+    edges = [edge for edge in edges if edge < cells] + [cells]
+    ends = [opened]
+    while ends[-1] < groups:
+        ends.append(min(groups, round(ends[-1] * 1.41)))
     return np.array(edges, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 

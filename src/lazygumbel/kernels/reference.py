@@ -17,6 +17,9 @@ __all__ = [
 ]
 
 _RANK_BINS = 2048
+_ROUTE_STEP = np.float32(1 / 32767)
+_CHECKED = 32
+_GOLDEN = 0.6180339887498949
 
 
 def gather_dot(
@@ -55,13 +58,14 @@ def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.in
 
 def survey(
     rows: npt.NDArray[np.float32],
-    near: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
-    centroids: npt.NDArray[np.float32],
+    groups: npt.NDArray[np.int16],
+    cells: npt.NDArray[np.int16],
     scales: npt.NDArray[np.float32],
     offsets: npt.NDArray[np.int64],
     group_ends: npt.NDArray[np.int64],
     opened: int,
+    gap: float,
     cell_edges: npt.NDArray[np.int64],
     group_edges: npt.NDArray[np.int64],
 ) -> tuple[
@@ -71,32 +75,42 @@ def survey(
     npt.NDArray[np.float32],
     npt.NDArray[np.float32],
 ]:
-    """Segments of storage in order of rank for each query: cells of the `opened` nearest groups, then other groups.
+    """Segments of storage in order of rank for each query: cells of opened groups, then the other groups.
 
-    Groups are ranked by `near`, (B, groups), the cells of opened ones by their inner product with the query times
-    their scale, with the nearest in direction first. Returns for each query where segments begin, how many rows come
-    before each, the first segment of each bucket, the inner product with the nearest centroid, and the largest with a
-    row of the first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks
-    of closed groups by `group_edges`.
+    Groups are ranked by their inner product with the query and opened in this order: at least `opened` of them, and on
+    as long as a group comes within `gap`, times the norm of the query, of the best cell so far. Cells of opened groups
+    are ranked by their inner product times their scale, with the nearest in direction first. Directions are in units of
+    1/32767, with zeros after the length of a query. Returns for each query where segments begin, how many rows come
+    before each, the first segment of each bucket, the inner product with the nearest cell, and the largest with a row
+    of the first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks of
+    groups by `group_edges`, of those that stay closed.
     """
-    size, groups = near.shape
-    most = int(cell_edges[-1]) + groups - opened
-    begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
+    size, d = queries.shape
+    starts: list[npt.NDArray[np.int64]] = []
+    stops: list[npt.NDArray[np.int64]] = []
     edges = np.zeros((size, len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
     alignment, reach = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
     for b, query in enumerate(queries):
-        ranked = rank_cells(near[b], int(near[b].argmax()))
-        ranges = [(int(group_ends[g]), int(group_ends[g + 1])) for g in ranked]
-        cells = np.concatenate([np.arange(*ends) for ends in ranges[:opened]])
-        cosines = centroids[cells] @ query
-        cells = cells[rank_cells(cosines * scales[cells], int(cosines.argmax()))]
-        starts = [*offsets[cells], *(offsets[start] for start, _ in ranges[opened:])]
-        stops = [*offsets[cells + 1], *(offsets[stop] for _, stop in ranges[opened:])]
-        begins[b, : len(starts)] = starts
-        before[b, 1 : len(starts) + 1] = np.cumsum(np.subtract(stops, starts))
-        edges[b] = np.concatenate([np.minimum(cell_edges[:-1], len(cells)), len(cells) + group_edges])
-        alignment[b] = cosines.max()
-        reach[b] = (rows[begins[b, 0] : begins[b, 0] + before[b, 1]] @ query).max(initial=-np.inf)
+        near = (groups[:, :d] @ query) * _ROUTE_STEP
+        ranked = rank_cells(near, int(near.argmax()))
+        cosines = (cells[:, :d] @ query) * _ROUTE_STEP
+        margin = np.float32(gap) * np.sqrt(query @ query)
+        chosen, k = np.arange(0), 0
+        while k < len(groups) and (k < opened or near[ranked[k]] >= cosines[chosen].max(initial=-np.inf) - margin):
+            chosen = np.append(chosen, np.arange(int(group_ends[ranked[k]]), int(group_ends[ranked[k] + 1])))
+            k += 1
+        alignment[b] = cosines[chosen].max()
+        chosen = chosen[rank_cells(cosines[chosen] * scales[chosen], int(cosines[chosen].argmax()))]
+        starts.append(np.append(offsets[chosen], offsets[group_ends[ranked[k:]]]))
+        stops.append(np.append(offsets[chosen + 1], offsets[group_ends[ranked[k:] + 1]]))
+        edges[b, : len(cell_edges) - 1] = np.minimum(cell_edges[:-1], len(chosen))
+        edges[b, len(cell_edges) - 1 :] = len(chosen) + np.maximum(group_edges - k, 0)
+        reach[b] = (rows[starts[b][0] : stops[b][0]] @ query).max(initial=-np.inf)
+    most = max(map(len, starts), default=0)
+    begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
+    for b in range(size):
+        begins[b, : len(starts[b])] = starts[b]
+        before[b, 1 : len(starts[b]) + 1] = np.cumsum(stops[b] - starts[b])
     return begins, before, edges, alignment, reach
 
 
@@ -158,6 +172,10 @@ def look(
 
 def winners(
     rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
+    code_error: float,
     begins: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     edges: npt.NDArray[np.int64],
@@ -177,6 +195,7 @@ def winners(
     1]], sorted, cannot win query b. Where the exponentials ran out the count is -1; where nothing could win the
     position is -1 and the value minus infinity.
     """
+    del codes, code_low, code_step, code_error  # they tell the twin which rows need not be read
     size, draws, _ = exponentials.shape
     winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
     heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
@@ -211,22 +230,25 @@ def pick(
     edges: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
+    part: int,
+    parts: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """In each bucket one row from every stretch of 1 / rate rows, at a random place in it: floor((j + u) / rate).
 
     Each row is picked `rate` times on average, one at an end of a stretch at times twice; the last stretch may be
-    shorter, and then picks a row with less probability. One uniform in [0, 1) a stretch, ceil(rows * rate) of them for
-    each bucket in turn. Returns positions, bucket by bucket, and where the buckets end, (K + 1,) from zero.
+    shorter, and then picks a row with less probability. Every bucket has one uniform in [0, 1), from which stretch j
+    takes j golden turns further: each such u is uniform, and they spread evenly. Of the stretches of a bucket this is
+    one of `parts` equal parts. Returns positions, bucket by bucket, and where the buckets end, (K + 1,) from zero.
     """
     picked: list[npt.NDArray[np.int64]] = []
-    used = 0
     for bucket, rate in enumerate(rates):
         inside = _inside(begins, before, edges, bucket)
         places = np.empty(0)
         if rate > 0:
             stretches = int(np.ceil(len(inside) * rate))
-            places = np.floor((np.arange(stretches) + uniforms[used : used + stretches]) * (1.0 / rate))
-            used += stretches
+            j = np.arange(stretches * part // parts, stretches * (part + 1) // parts)
+            turns = uniforms[bucket] + j * _GOLDEN
+            places = np.floor((j + (turns - np.floor(turns))) * (1.0 / rate))
         picked.append(inside[places[places < len(inside)].astype(np.int64)])
     return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
 
@@ -240,6 +262,11 @@ def score_at(
 
 def weigh(
     rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
+    coded: bool,
+    phase: int,
     positions: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
@@ -251,12 +278,19 @@ def weigh(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Sums over the picks of each bucket, by weight exp(logit - shift) / rate, or zero for the sorted `banned`.
 
+    When `coded`, the logits of buckets of a rate below one are those of the codes, and one pick in 32, from `phase` on,
+    is read and counts for 32 times its difference: so sums have the right mean over phases 0 to 31.
     With `features` also of weighted rows. Returns sums, sums of squares, both (K, 1) or (K, 1 + d), and sums of weight
     times weighted row, (K, 0) or (K, d).
     """
     logits = (rows[positions] @ query).astype(np.float64) * inverse_temperature
-    inverse = np.repeat(1.0 / np.maximum(rates, 1e-300), np.diff(ends))
-    weights = np.where(np.isin(positions, banned), 0.0, np.exp(logits - shift) * inverse)[:, None]
+    weights = np.exp(logits - shift)
+    by_code = codes[positions] @ (code_step * query) + code_low @ query
+    rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shift)
+    read = np.where(np.arange(len(positions)) % _CHECKED == phase, _CHECKED, 0)
+    least = np.repeat(rates, np.diff(ends))
+    weights = np.where(coded & (least < 1.0), rough + read * (weights - rough), weights)
+    weights = np.where(np.isin(positions, banned), 0.0, weights / np.maximum(least, 1e-300))[:, None]
     weighted = weights * rows[positions].astype(np.float64)[:, : rows.shape[1] if features else 0]
     values = np.concatenate([weights, weighted], axis=1)
 

@@ -8,7 +8,8 @@ Hazards depend on the scale |theta| / temperature; the calibration holds a ladde
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,25 +57,26 @@ def neyman(sizes: Floats, spreads: Floats, near: int, rel_err: float) -> Floats:
     return np.minimum(1.0, shape * np.exp(high))
 
 
-class Levels(NamedTuple):
-    """How eagerly to look, by line of a table and by bucket."""
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """How eagerly to look, by line of a table and by bucket. Facts of single lines are lists: quick for one theta."""
 
     table: Floats
     """(lines, K)"""
-    met: npt.NDArray[np.bool_]
-    """Whether fresh thetas met the target with it, (lines,)."""
-    rows: Floats
-    """Rows that a look is expected to take, (lines,)."""
-    hits: Floats
-    """Of hazards: how many random numbers the rows that are not certain are expected to take, (lines,)."""
+    met: list[bool]
+    """Whether fresh thetas met the target with it."""
+    rows: list[float]
+    """Rows that a look is expected to take."""
+    hits: list[float]
+    """Of hazards: how many random numbers the rows that are not certain are expected to take."""
     sizes: Floats
     """Mean number of rows in each bucket, (K,)."""
 
     @classmethod
-    def of_hazards(cls, table: Floats, met: npt.NDArray[np.bool_], sizes: Floats) -> "Levels":
+    def of_hazards(cls, table: Floats, met: list[bool], sizes: Floats) -> "Levels":
         """Levels of a table of hazards."""
         finite = np.where(np.isinf(table), 0.0, table)
-        return cls(table, met, -np.expm1(-table) @ sizes, finite @ sizes, sizes)
+        return cls(table, met, (-np.expm1(-table) @ sizes).tolist(), (finite @ sizes).tolist(), sizes)
 
     def times(self, factor: int) -> "Levels":
         """Hazards this many times as large; from 0.7 on, a rate of one half, every row is looked at."""
@@ -141,7 +143,7 @@ class Calibration:
             rates = np.stack([neyman(self.sizes, spread, self.near, rel_err) for spread in self.spreads])
             met = [facts["rel_err_rms"] <= 1.1 * self.rel_err for facts in self.report]
             table, held = self._lines(rates, met)
-            self._rates[rel_err] = Levels(table, held, table @ self.sizes, np.zeros(len(table)), self.sizes)
+            self._rates[rel_err] = Levels(table, held, (table @ self.sizes).tolist(), [0.0] * len(table), self.sizes)
         return self._rates[rel_err]
 
     def save(self, writer: Writer) -> None:
@@ -186,12 +188,11 @@ class Calibration:
     def _rates(self) -> dict[float, Levels]:
         return {}
 
-    def _lines(self, table: Floats, met: list[bool]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def _lines(self, table: Floats, met: list[bool]) -> tuple[Floats, list[bool]]:
         """Lines of single rungs, of the gaps between two, then all again, widened."""
         lines: Floats = np.concatenate([table, np.maximum(table[:-1], table[1:])])
-        held = np.array(met)
-        held = np.concatenate([held, held[:-1] & held[1:]])
+        held = [*met, *(a and b for a, b in pairwise(met))]
         widened, buckets = lines, np.arange(self.buckets)
         for shift in range(1, _WIDENING + 1):
             widened = np.maximum(widened, lines[:, np.maximum(buckets - shift, 0)])
-        return np.concatenate([lines, widened]), np.concatenate([held, np.zeros_like(held)])
+        return np.concatenate([lines, widened]), held + [False] * len(held)

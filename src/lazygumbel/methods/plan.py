@@ -1,5 +1,6 @@
 """`Plan`: where `Stratified` looks for each theta of a query, and how eagerly."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +27,7 @@ class Plan:
     calibration: Calibration
     survey: Survey
     levels: Levels
-    lines: Ints
-    """(B,)"""
+    lines: list[int]
 
     @classmethod
     def for_draws(cls, query: Query, size: int = 1) -> "Plan":
@@ -57,12 +57,12 @@ class Plan:
             calibration.place(norm / query.temperature, best / norm, reach / (norm * largest)) if norm > 0 else 0
             for norm, best, reach in zip(norms, along, reaches, strict=True)
         ]
-        return cls(query, index, calibration, survey, levels, np.array(lines, dtype=np.int64))
+        return cls(query, index, calibration, survey, levels, lines)
 
-    @cached_property
-    def rows(self) -> Floats:
-        """Rows that one look is expected to take, (B,)."""
-        return self.levels.rows[self.lines]
+    @property
+    def rows(self) -> list[float]:
+        """Rows that one look is expected to take, for each theta."""
+        return [self.levels.rows[line] for line in self.lines]
 
     @cached_property
     def banned(self) -> tuple[Ints, Ints]:
@@ -73,15 +73,14 @@ class Plan:
         positions = [np.sort(self.query.features.locate(ids)) for ids in excluded]
         return np.concatenate(positions), np.cumsum([0, *map(len, excluded)])
 
-    def label(self, thetas: Ints) -> Label:
+    def label(self, thetas: Sequence[int]) -> Label:
         """What may be said of these thetas together."""
-        lines = set(self.lines[thetas].tolist())
-        if any(self.levels.rows[line] < self.query.features.n and not self.levels.met[line] for line in lines):
+        lines, n = {self.lines[b] for b in thetas}, self.query.features.n
+        if any(self.levels.rows[line] < n and not self.levels.met[line] for line in lines):
             return "heuristic"
-        if all(self.levels.rows[line] >= self.query.features.n for line in lines):
+        if all(self.levels.rows[line] >= n for line in lines):
             return "exact"
-        chosen: list[int] = thetas.tolist()
-        return "heuristic" if any(len(self.query.excluded[b]) for b in chosen) else "calibrated"
+        return "heuristic" if any(len(self.query.excluded[b]) for b in thetas) else "calibrated"
 
     def row_hazards(self, b: int) -> Floats:
         """The hazard of every row for theta b, by id, (n,); of a plan for draws."""

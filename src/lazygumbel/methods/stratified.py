@@ -86,7 +86,7 @@ class Stratified:
                 if plan.rows[b] <= _DENSE_SHARE * query.features.n:
                     seen, rows[start + b] = candidates(plan, b, rng)
                 if len(seen.ids) > size:
-                    label = worse_label(label, plan.label(np.array([b])))
+                    label = worse_label(label, plan.label([b]))
                 else:
                     seen = _all_candidates(some.at(slice(b, b + 1)), size, rng)
                     rows[start + b] += query.features.n
@@ -124,7 +124,7 @@ class Stratified:
             total, variance = float(seen.moments.total), float(seen.moments.var_total)
             error = sqrt(variance) / total if total > 0 else inf
             if error <= _AGAIN * target:
-                return seen._replace(rows=rows), plan.label(np.array([b]))
+                return seen._replace(rows=rows), plan.label([b])
             rates = np.minimum(1.0, rates * min((error / target) ** 2, 16.0))
         exact = Exhaustive().moments(plan.query.at(slice(b, b + 1)), f, rng)
         return Sums(exact.moments.at(0), rows + n), "exact"
@@ -138,18 +138,20 @@ def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candid
 def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
     """For thetas that are routed together."""
     plan = Plan.for_draws(query)
-    each = _HIT * plan.levels.hits + _SEGMENT * plan.survey.begins.shape[1]
-    lazy = np.flatnonzero((plan.levels.rows + size * each)[plan.lines] <= query.features.n)
+    rows, hits, walk = plan.levels.rows, plan.levels.hits, _SEGMENT * plan.survey.begins.shape[1]
+    lazy = [
+        b for b, line in enumerate(plan.lines) if rows[line] + size * (_HIT * hits[line] + walk) <= query.features.n
+    ]
     won = winners(plan, lazy, size, rng)
-    if len(lazy) == query.size and np.isfinite(won.values).all():
+    if len(lazy) == query.size and won.values.min(initial=0.0) > -inf:
         return Draws(won.ids.T, won.values.T, won.rows.sum(axis=1), plan.label(lazy))
     ids = np.zeros((size, query.size), dtype=np.int64)
     values = np.full((size, query.size), -np.inf)
-    rows = np.zeros(query.size, dtype=np.int64)
-    ids[:, lazy], values[:, lazy], rows[lazy] = won.ids.T, won.values.T, won.rows.sum(axis=1)
+    looked = np.zeros(query.size, dtype=np.int64)
+    ids[:, lazy], values[:, lazy], looked[lazy] = won.ids.T, won.values.T, won.rows.sum(axis=1)
     for b in np.flatnonzero(np.isneginf(values).any(axis=0)):  # a dense theta, or a look that nothing could win
         lost = np.flatnonzero(np.isneginf(values[:, b]))
         drawn = Exhaustive().sample(query.at(slice(b, b + 1)), len(lost), rng)
         ids[lost, b], values[lost, b] = drawn.ids[:, 0], drawn.values[:, 0]
-        rows[b] += query.features.n
-    return Draws(ids, values, rows, plan.label(lazy) if len(lazy) else "exact")
+        looked[b] += query.features.n
+    return Draws(ids, values, looked, plan.label(lazy) if lazy else "exact")

@@ -1,5 +1,6 @@
 """Draws by `Stratified`: the winners of looks, and the first K of one look."""
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -33,20 +34,20 @@ class Winners(NamedTuple):
 class _Part(NamedTuple):
     """Some draws of some thetas: their random numbers, (thetas, draws, room) and (thetas, draws)."""
 
-    thetas: Ints
+    thetas: Sequence[int]
     exponentials: Floats
     uniforms: Floats
 
     @classmethod
-    def draw(cls, thetas: Ints, size: int, room: int, rng: np.random.Generator) -> "_Part":
+    def draw(cls, thetas: Sequence[int], size: int, room: int, rng: np.random.Generator) -> "_Part":
         """Fresh random numbers."""
         shape = (len(thetas), size)
         return cls(thetas, rng.standard_exponential((*shape, room)), rng.random(shape))
 
 
-def winners(plan: Plan, thetas: Ints, size: int, rng: np.random.Generator) -> Winners:
+def winners(plan: Plan, thetas: Sequence[int], size: int, rng: np.random.Generator) -> Winners:
     """`size` draws for each of these thetas."""
-    hits = float(plan.levels.hits[plan.lines[thetas]].max(initial=0.0))
+    hits = max((plan.levels.hits[plan.lines[b]] for b in thetas), default=0.0)
     room = max(1, int(hits + 10 * sqrt(hits)) + _SPARE)
     draws = max(1, min(size, _NUMBERS_AT_ONCE // room))
     step = max(1, _NUMBERS_AT_ONCE // (room * draws))
@@ -63,7 +64,7 @@ def winners(plan: Plan, thetas: Ints, size: int, rng: np.random.Generator) -> Wi
     return found
 
 
-def _part(plan: Plan, thetas: Ints, size: int, room: int, rng: np.random.Generator) -> Winners:
+def _part(plan: Plan, thetas: Sequence[int], size: int, room: int, rng: np.random.Generator) -> Winners:
     part = _Part.draw(thetas, size, room, rng)
     won = _carry_out(plan, part)
     _finish(plan, part, won, rng)
@@ -73,7 +74,7 @@ def _part(plan: Plan, thetas: Ints, size: int, room: int, rng: np.random.Generat
 def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates, int]:
     """Every row that one look at theta b saw, perturbed, excluded rows left out; and how many were looked at."""
     exponentials = np.empty(0)
-    hits = float(plan.rows[b] + plan.levels.hits[plan.lines[b]])
+    hits = plan.rows[b] + plan.levels.hits[plan.lines[b]]
     while True:
         # More of the same stream: what was read is read again, so that a long look is continued, not drawn anew.
         exponentials = np.concatenate([exponentials, rng.standard_exponential(int(1.2 * hits) + 300)])
@@ -105,10 +106,11 @@ def _carry_out(plan: Plan, part: _Part) -> Winners:
     survey = plan.survey if whole else plan.survey.at(thetas)
     positions, values, heads, rows = kernels.winners(
         plan.index.features.stored,
+        *plan.index.codes,
         survey.begins,
         survey.before,
         survey.edges,
-        plan.levels.table[plan.lines[thetas]],
+        plan.levels.table[[plan.lines[b] for b in thetas]],
         plan.query.thetas if whole else plan.query.thetas[thetas],
         1.0 / plan.query.temperature,
         banned,

@@ -15,7 +15,7 @@ from lazygumbel.checks import check_count, check_number
 from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import uniform_outside
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.methods.weighing import stack, weigh
+from lazygumbel.methods.weighing import WeightedSums, stack, weigh
 from lazygumbel.results import Label, Moments
 
 __all__ = ["UniformTail"]
@@ -94,13 +94,13 @@ def _tail_moments(
     total, var_total = weights.mean(), (centred**2).sum() / scale
     if f is None:
         return Moments(np.asarray(shift), np.asarray(total), np.asarray(var_total))
-    weighted = (f(ids, logits).T * weights).T
-    deviation = weighted - weighted.mean(axis=0)
+    sums = WeightedSums.of(f, ids, logits, weights)
+    mean = sums.values / draws
     return Moments(
         np.asarray(shift),
         np.asarray(total),
         np.asarray(var_total),
-        weighted.mean(axis=0),
-        (deviation**2).sum(axis=0) / scale,
-        np.asarray(centred @ deviation / scale),
+        mean,
+        np.maximum(sums.squares - draws * mean**2, 0.0) / scale,
+        (sums.cross - draws * total * mean) / scale,
     )

@@ -1,12 +1,42 @@
 """Moments of rows that are seen for certain, and of a batch from its thetas."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.methods.base import Function
 from lazygumbel.results import Moments
 
-__all__ = ["stack", "weigh"]
+__all__ = ["WeightedSums", "stack", "weigh"]
+
+_ROWS_AT_ONCE = 4096
+"""So many values of f fit in cache."""
+
+
+class WeightedSums(NamedTuple):
+    """Sums over rows of w f, of (w f)^2 and of w^2 f, each of the shape of a value of f."""
+
+    values: npt.NDArray[np.float64]
+    squares: npt.NDArray[np.float64]
+    cross: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        f: Function,
+        ids: npt.NDArray[np.int64],
+        logits: npt.NDArray[np.float64],
+        weights: npt.NDArray[np.float64],
+    ) -> "WeightedSums":
+        """Some rows at a time: f may have many values for each."""
+        cuts = [slice(a, a + _ROWS_AT_ONCE) for a in range(0, max(len(ids), 1), _ROWS_AT_ONCE)]
+        parts: list[WeightedSums] = []
+        for cut in cuts:
+            w, values = weights[cut], f(ids[cut], logits[cut])
+            squares = w * w
+            parts.append(cls(np.asarray(w @ values), np.asarray(squares @ values**2), np.asarray(squares @ values)))
+        return cls(*(np.sum(column, axis=0) for column in zip(*parts, strict=True)))
 
 
 def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Function | None) -> Moments:
@@ -16,7 +46,7 @@ def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Functi
     total, zero = np.asarray(weights.sum()), np.zeros(())
     if f is None:
         return Moments(np.asarray(shift), total, zero)
-    weighted = np.asarray(weights @ f(ids, logits))
+    weighted = WeightedSums.of(f, ids, logits, weights).values
     none = np.zeros_like(weighted)
     return Moments(np.asarray(shift), total, zero, weighted, none, none)
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 __all__ = ["Reader", "Writer", "check_target", "read_config", "writing"]
 
 FORMAT = "lazygumbel-model"
-VERSION = 1
+VERSION = 2
 _CONFIG = "config.json"
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
@@ -113,6 +113,10 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}: saved in format version {config.get('version')}, newer than the {VERSION} this release reads; "
             "upgrade with: pip install --upgrade lazygumbel"
+        )
+    if config["version"] < VERSION:
+        raise ValueError(
+            f"{path}: saved in format version {config['version']}, which this release no longer reads; build it anew"
         )
     missing = [key for key in ("data", "files", "n", "d", "index") if key not in config]
     if missing:

@@ -7,7 +7,7 @@ the rate of each: unbiased for Z and every numerator, with a variance from the p
 """
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 
 import numpy as np
 
@@ -27,7 +27,9 @@ __all__ = ["Stratified"]
 _THETAS_AT_ONCE = 512
 """Thetas that are routed together: with 8,192 cells 16 MB, and 16 MB for random numbers, whatever the batch."""
 _THETAS_A_THREAD = 48
-"""Thetas of a batch that one thread ranks and draws for, so that what it ranked stays in its cache."""
+"""Thetas of a batch that one thread ranks and draws for at most, so that what it ranked stays in its cache."""
+_SHARED_FROM = 8
+"""From this many thetas on, a batch is worth sharing between threads."""
 _HIT, _SEGMENT = 2.5, 0.03
 """What a row out of order, and passing a segment by, cost a draw, in rows of a dense pass."""
 _DENSE_SHARE = 0.5
@@ -58,9 +60,10 @@ class Stratified:
         A batch is cut into parts for the threads, each with random numbers of its own: how it is cut does not depend
         on the number of threads, so that a seed gives the same draws anywhere.
         """
-        if query.size <= _THETAS_A_THREAD:
+        if query.size < _SHARED_FROM:
             return _sample(query, size, rng)
-        cuts = [slice(a, a + _THETAS_A_THREAD) for a in range(0, query.size, _THETAS_A_THREAD)]
+        step = ceil(query.size / (2 * ceil(query.size / (2 * _THETAS_A_THREAD))))  # an even number of parts
+        cuts = [slice(a, a + step) for a in range(0, query.size, step)]
         parts = list(map_threads(_sample, (query.at(cut) for cut in cuts), [size] * len(cuts), rng.spawn(len(cuts))))
         label = parts[0].label
         for part in parts:

@@ -19,7 +19,7 @@ class Budget:
     """Subsets, the full set included."""
     chains: int = 100
     """Of a random walk; half of them repeat the other half, from the same rows."""
-    steps: int = 4_000
+    steps: int = 1_500
     """Of each chain, exact and ours."""
     long_steps: int = 20_000
     """Of each chain of ours alone: with 100 chains, two walks of the paper's million steps."""

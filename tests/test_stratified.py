@@ -1,5 +1,7 @@
 """The calibrated method: draws against the softmax, estimates against the sums, claims against measurement."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -332,3 +334,26 @@ def test_a_look_that_estimates_a_large_error_is_repeated():
     assert abs(error.mean()) < 0.03 / 4
     once = dist.log_partition(method=lg.Stratified(rel_err=0.03 * 20), rng=5)  # the same rates, content at once
     assert np.sqrt(np.mean(np.expm1(once.value - log_z) ** 2)) > 0.03 * 1.5
+
+
+def test_a_large_batch_takes_little_memory():
+    """In a process of its own, since a peak does not come down again."""
+    script = """
+import resource
+import numpy as np
+import lazygumbel as lg
+
+rows = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
+model = lg.LogLinear(lg.PartitionIndex.build(lg.Features.of(rows), cells=800, rng=0))
+model.calibrate(miss=1e-3, rel_err=0.2, thetas=rows[:128], rng=0)
+thetas = rows[:10_000]
+peaks = []
+for some in (thetas[:64], thetas):
+    model(some, temperature=4.0).sample(1, rng=0)
+    model(some, temperature=4.0).log_partition(rng=0)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(peaks[1] - peaks[0])
+"""
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    # All surveys at once would take 10,000 x 800 cells x 16 bytes, 122 MiB; the answers, and thetas, take 2.
+    assert float(printed) < 40

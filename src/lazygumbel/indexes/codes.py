@@ -55,13 +55,14 @@ class Codes(NamedTuple):
             codes = np.empty(stored.shape, dtype=np.uint8)
 
             def encode(cut: slice) -> float:
-                numbers = np.rint((stored[cut] - low) * inverse)
-                np.clip(numbers, 0, 255, out=numbers)
-                codes[cut] = numbers
-                numbers *= step
-                numbers += low
-                numbers -= stored[cut]
-                return float(np.einsum("nd,nd->n", numbers, numbers).max())
+                with np.errstate(over="ignore"):  # then the error is as large, and codes are not used
+                    numbers = np.rint((stored[cut] - low) * inverse)
+                    np.clip(numbers, 0, 255, out=numbers)
+                    codes[cut] = numbers
+                    numbers *= step
+                    numbers += low
+                    numbers -= stored[cut]
+                    return float(np.einsum("nd,nd->n", numbers, numbers, dtype=np.float64).max())
 
             furthest = 0.0
             for square in map_threads(encode, cuts):

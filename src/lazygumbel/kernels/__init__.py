@@ -39,4 +39,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lazygumbel.kernels import compiled
 
-    return getattr(compiled, name)
+    globals()[name] = getattr(compiled, name)  # so that this is asked once
+    return globals()[name]

@@ -8,18 +8,19 @@ the rate of each: unbiased for Z and every numerator, with a variance from the p
 
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from lazygumbel.checks import check_number
-from lazygumbel.methods.base import Function, Query, Seen
+from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.plan import Plan
 from lazygumbel.methods.stratified_draws import candidates, winners
 from lazygumbel.methods.stratified_sums import Sums, sums
 from lazygumbel.methods.weighing import stack
-from lazygumbel.results import Draws, Label, Moments, OrderedDraws, worse_label
+from lazygumbel.results import Draws, Label, OrderedDraws, worse_label
 from lazygumbel.threads import map_threads
 
 __all__ = ["Stratified"]
@@ -62,8 +63,7 @@ class Stratified:
         """
         if query.size < _SHARED_FROM:
             return _sample(query, size, rng)
-        step = ceil(query.size / (2 * ceil(query.size / (2 * _THETAS_A_THREAD))))  # an even number of parts
-        cuts = [slice(a, a + step) for a in range(0, query.size, step)]
+        cuts = _cuts(query.size)
         parts = list(map_threads(_sample, (query.at(cut) for cut in cuts), [size] * len(cuts), rng.spawn(len(cuts))))
         label = parts[0].label
         for part in parts:
@@ -100,29 +100,44 @@ class Stratified:
         """Horvitz-Thompson sums from one look a theta, repeated where its own estimate of the error is too large.
 
         A repeated look replaces the one before, so each is unbiased by itself; what bias there is comes from the
-        decision to repeat. A theta whose look would cost a dense pass gets that.
+        decision to repeat. A theta whose look would cost a dense pass gets that. A batch is shared by the threads like
+        one of draws, unless f is not ours to call from several.
         """
-        parts: list[Moments] = []
-        rows = np.zeros(query.size, dtype=np.int64)
+        if query.size < _SHARED_FROM or not (f is None or isinstance(f, Phi)):
+            cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, query.size, _THETAS_AT_ONCE)]
+            parts = [self._looks(query.at(cut), f, rng, 2) for cut in cuts]
+        else:
+            cuts = _cuts(query.size)
+            streams = rng.spawn(len(cuts))
+            queries = (query.at(cut) for cut in cuts)
+            parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
         label: Label = "exact"
-        for start in range(0, query.size, _THETAS_AT_ONCE):
-            some = query.at(slice(start, start + _THETAS_AT_ONCE))
-            plan = Plan.for_sums(some, self.rel_err)
-            for b in range(some.size):
-                seen, claim = self._look(plan, b, f, rng)
-                parts.append(seen.moments)
-                rows[start + b] = seen.rows
-                label = worse_label(label, claim)
-        return Seen(stack(parts), rows, label)
+        for part in parts:
+            label = worse_label(label, part.label)
+        sums = [one for part in parts for one in part.sums]
+        rows = np.array([one.rows for one in sums], dtype=np.int64)
+        return Seen(stack([one.moments for one in sums]), rows, label)
 
-    def _look(self, plan: Plan, b: int, f: Function | None, rng: np.random.Generator) -> tuple[Sums, Label]:
+    def _looks(self, query: Query, f: Function | None, rng: np.random.Generator, threads: int) -> "_Looks":
+        plan = Plan.for_sums(query, self.rel_err)
+        found: list[Sums] = []
+        label: Label = "exact"
+        for b in range(query.size):
+            one, claim = self._look(plan, b, f, rng, threads)
+            found.append(one)
+            label = worse_label(label, claim)
+        return _Looks(found, label)
+
+    def _look(
+        self, plan: Plan, b: int, f: Function | None, rng: np.random.Generator, threads: int
+    ) -> tuple[Sums, Label]:
         n = plan.query.features.n
         target = plan.calibration.rel_err if self.rel_err is None else self.rel_err
         rates, rows = plan.levels.table[plan.lines[b]], 0
         for _ in range(_LOOKS):
             if rates @ plan.levels.sizes > _DENSE_SHARE * n:
                 break
-            seen = sums(plan, b, rates, f, rng)
+            seen = sums(plan, b, rates, f, rng, threads)
             rows += seen.rows
             total, variance = float(seen.moments.total), float(seen.moments.var_total)
             error = sqrt(variance) / total if total > 0 else inf
@@ -131,6 +146,19 @@ class Stratified:
             rates = np.minimum(1.0, rates * min((error / target) ** 2, 16.0))
         exact = Exhaustive().moments(plan.query.at(slice(b, b + 1)), f, rng)
         return Sums(exact.moments.at(0), rows + n), "exact"
+
+
+class _Looks(NamedTuple):
+    """Looks at the thetas of a part of a batch, and what may be said of them together."""
+
+    sums: list[Sums]
+    label: Label
+
+
+def _cuts(size: int) -> list[slice]:
+    """An even number of parts of a batch, of nearly the same size."""
+    step = ceil(size / (2 * ceil(size / (2 * _THETAS_A_THREAD))))
+    return [slice(a, a + step) for a in range(0, size, step)]
 
 
 def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candidates:

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SHARED_FROM = 6_000
-"""From this many rows on, weighing them is worth sharing between two threads."""
+"""From this many rows on, weighing them is worth sharing between threads."""
 _CODED_BELOW = 0.04
 """Rows are weighed by their codes where those are off by less: reading one in 32 then adds 5% to the variance."""
 
@@ -37,17 +37,18 @@ class Sums(NamedTuple):
     rows: int
 
 
-def sums(plan: Plan, b: int, rates: Floats, f: Function | None, rng: np.random.Generator) -> Sums:
-    """One look at theta b with these rates."""
+def sums(plan: Plan, b: int, rates: Floats, f: Function | None, rng: np.random.Generator, threads: int = 1) -> Sums:
+    """One look at theta b with these rates; on so many threads where it is long enough."""
     uniforms = rng.random(len(rates) + 1)
     if f is None or isinstance(f, Phi):
-        return _plain_sums(plan, b, rates, uniforms, features=f is not None)
+        parts = threads if rates @ plan.levels.sizes >= _SHARED_FROM else 1
+        return _plain_sums(plan, b, rates, uniforms, parts, features=f is not None)
     begins, before, edges = plan.survey[:3]
     positions, ends = kernels.pick(begins[b], before[b], edges[b], rates, uniforms, 0, 1)
     return _sums_of(f, plan, b, rates, positions, ends)
 
 
-def _plain_sums(plan: Plan, b: int, rates: Floats, uniforms: Floats, *, features: bool) -> Sums:
+def _plain_sums(plan: Plan, b: int, rates: Floats, uniforms: Floats, parts: int, *, features: bool) -> Sums:
     """Sums of weights and, with `features`, of weighted rows: scored and summed in one pass."""
     stored, codes = plan.index.features.stored, plan.index.codes
     theta, temperature = plan.query.thetas[b], plan.query.temperature
@@ -81,12 +82,9 @@ def _plain_sums(plan: Plan, b: int, rates: Floats, uniforms: Floats, *, features
         )
         return np.diff(ends), *found
 
-    if plan.rows[b] < _SHARED_FROM:
-        picks, plain, squares, cross = part(0, 1)
-    else:
-        first, second = share(part, 2)
-        picks = first[0] + second[0]
-        plain, squares, cross = (a + z for a, z in zip(first[1:], second[1:], strict=True))
+    found = share(part, parts)
+    picks = sum((one[0] for one in found), np.zeros(len(rates), dtype=np.int64))
+    plain, squares, cross = (np.sum(column, axis=0) for column in list(zip(*found, strict=True))[1:])
     m = int(picks.sum())
     total = plain.sum(axis=0)
     if total[0] <= 0:

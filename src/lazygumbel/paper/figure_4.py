@@ -138,7 +138,7 @@ def _section(bench: Bench, points: list[Point], exact: float, thetas: int) -> Se
         "Figure 4: the partition function",
         f"Z at each of {thetas} random rows as theta, one theta a call; the time of each is the median of "
         f"{bench.budget.repeats} calls, and means over thetas are shown. The heads of the first two methods come from "
-        "the cells of our own index, which finds large heads faster than FAISS, with as many cells probed as suit k. "
+        "the cells of our own index, with as many cells probed as suit k. "
         "The method of 2016 searches rows lengthened by t noises with an index of sqrt(n) cells; if it found every "
         "maximum, its error would be about 1 / sqrt(t - 2). The exact time is that of one pass over all rows."
         + ("" if len(bench.budget.heads) == 5 else " The quick form measures fewer heads, noises and thetas."),

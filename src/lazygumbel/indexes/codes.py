@@ -51,7 +51,8 @@ class Codes(NamedTuple):
             low = np.min(lows, axis=0)
             # In float64: the range of two float32 may overflow float32.
             step = ((np.max(highs, axis=0).astype(np.float64) - low) / 255).astype(np.float32)
-            inverse = 1 / np.where(step > 0, step, 1).astype(np.float32)
+            # A column that hardly varies gets one code.
+            inverse = np.where(step > 1e-37, 1 / np.maximum(step, np.float32(1e-37)), 0).astype(np.float32)
             codes = np.empty(stored.shape, dtype=np.uint8)
 
             def encode(cut: slice) -> float:
@@ -69,7 +70,7 @@ class Codes(NamedTuple):
                 furthest = max(furthest, square)
                 task.advance(_ROWS_AT_ONCE)
         # A sum of d products in float32 is off by at most d roundings of the sum of their sizes.
-        sizes = np.linalg.norm(low) + 255 * np.linalg.norm(step) + features.max_norm
+        sizes = np.linalg.norm([low, 255 * step.astype(np.float64)], axis=1).sum() + features.max_norm
         rounding = (features.d + 8) * np.finfo(np.float32).eps * float(sizes)
         return cls(codes, low, step, float(np.sqrt(furthest) * (1 + 1e-5) + rounding))
 

@@ -71,7 +71,7 @@ class Codes(NamedTuple):
                 task.advance(_ROWS_AT_ONCE)
         # A sum of d products in float32 is off by at most d roundings of the sum of their sizes.
         sizes = np.linalg.norm([low, 255 * step.astype(np.float64)], axis=1).sum() + features.max_norm
-        rounding = (features.d + 8) * np.finfo(np.float32).eps * float(sizes)
+        rounding = (features.d + 8) * float(np.finfo(np.float32).eps) * float(sizes)
         return cls(codes, low, step, float(np.sqrt(furthest) * (1 + 1e-5) + rounding))
 
     def save(self, writer: Writer) -> None:

@@ -149,6 +149,13 @@ def score_at_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def sum_rows_cases(draw: st.DrawFn) -> Case:
+    (rows, positions, _, _), _ = draw(gather_dot_cases())
+    weights = np.random.default_rng(draw(st.integers(0, 10**6))).uniform(0, 1, len(positions))
+    return Case((rows, positions, weights), 1e-9)
+
+
+@st.composite
 def weigh_cases(draw: st.DrawFn) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, d, m = draw(st.integers(1, 20)), draw(st.integers(1, 9)), draw(st.sampled_from([0, 1, 7, 30, 200]))
@@ -174,6 +181,7 @@ CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "pick": pick_cases,
     "rank_cells": rank_cells_cases,
     "score_at": score_at_cases,
+    "sum_rows": sum_rows_cases,
     "survey": survey_cases,
     "weigh": weigh_cases,
     "winners": winners_cases,

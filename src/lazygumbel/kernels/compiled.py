@@ -18,6 +18,7 @@ __all__ = [
     "rank_cells",
     "score_at",
     "score_ranges",
+    "sum_rows",
     "survey",
     "weigh",
     "winners",
@@ -478,6 +479,26 @@ def score_at(
     out = np.empty(positions.shape[0], dtype=np.float32)
     _scores(rows, positions, query, out)
     return out
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def sum_rows(
+    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    d, m = rows.shape[1], positions.shape[0]
+    values, squares, cross = np.zeros(d), np.zeros(d), np.zeros(d)
+    for j in range(min(m, _AHEAD)):
+        prefetch(rows, positions[j])
+    for j in range(m):
+        if j + _AHEAD < m:
+            prefetch(rows, positions[j + _AHEAD])
+        weight, row = weights[j], rows[positions[j]]
+        for c in range(d):
+            value = weight * row[c]
+            values[c] += value
+            squares[c] += value * value
+            cross[c] += weight * value
+    return values, squares, cross
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)

@@ -11,6 +11,7 @@ __all__ = [
     "rank_cells",
     "score_at",
     "score_ranges",
+    "sum_rows",
     "survey",
     "weigh",
     "winners",
@@ -258,6 +259,14 @@ def score_at(
 ) -> npt.NDArray[np.float32]:
     """`rows[positions[j]] . query` for every j, shape (m,)."""
     return rows[positions] @ query
+
+
+def sum_rows(
+    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Sums of weighted rows, of their squares, and of weight times weighted row, each (d,)."""
+    weighted = weights[:, None] * rows[positions].astype(np.float64)
+    return weighted.sum(axis=0), (weighted**2).sum(axis=0), weights @ weighted
 
 
 def weigh(

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.methods.base import Function
+from lazygumbel import kernels
+from lazygumbel.methods.base import Function, Phi
 from lazygumbel.results import Moments
 
 __all__ = ["WeightedSums", "stack", "weigh"]
@@ -29,7 +30,9 @@ class WeightedSums(NamedTuple):
         logits: npt.NDArray[np.float64],
         weights: npt.NDArray[np.float64],
     ) -> "WeightedSums":
-        """Some rows at a time: f may have many values for each."""
+        """Some rows at a time: f may have many values for each. The features themselves are summed where they are."""
+        if isinstance(f, Phi) and f.features.stored.dtype == np.float32 and f.features.stored.flags.c_contiguous:
+            return cls(*kernels.sum_rows(f.features.stored, f.features.locate(ids), weights))
         cuts = [slice(a, a + _ROWS_AT_ONCE) for a in range(0, max(len(ids), 1), _ROWS_AT_ONCE)]
         parts: list[WeightedSums] = []
         for cut in cuts:

@@ -58,7 +58,7 @@ def test_codes_change_no_draw():
     index = lg.PartitionIndex.build(lg.Features.of(rows), cells=60, rng=0)
     calibrated = lg.LogLinear(index)
     calibrated.calibrate(miss=1e-3, rel_err=0.1, rng=0)
-    facts = {name: getattr(index, name) for name in ("probe", "opened", "gap", "usual")}
+    facts = {"probe": index.probe, "opening": index.opening}
 
     def ids(codes: Codes) -> np.ndarray:
         parts = index.features, Centroids(index.centroids, index.groups, index.group_ends), index.scales, index.offsets

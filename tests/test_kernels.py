@@ -52,7 +52,10 @@ def score_ranges_cases(draw: st.DrawFn) -> Case:
 
 
 class Ranked(NamedTuple):
-    """Storage cut into segments of random sizes and order for a few queries, hazards from none to all."""
+    """Storage cut into segments of random sizes and order for a few queries, hazards from none to all.
+
+    Segments follow each other query after query, with an entry at the end of each that only counts rows.
+    """
 
     rng: np.random.Generator
     rows: np.ndarray
@@ -74,9 +77,9 @@ class Ranked(NamedTuple):
         return cls(
             rng,
             rng.normal(size=(offsets[-1], d)).astype(np.float32),
-            offsets[ordered],
-            before,
-            np.tile(edge, (size, 1)),
+            np.pad(offsets[ordered], ((0, 0), (0, 1))).reshape(-1),
+            before.reshape(-1),
+            edge + (segments + 1) * np.arange(size)[:, None],
             rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, len(edge) - 1)),
             rng.normal(size=(size, d)).astype(np.float32),
         )
@@ -96,27 +99,26 @@ def survey_cases(draw: st.DrawFn) -> Case:
     """Whole numbers, so that both twins rank by the same scores to the bit."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     groups, d, size = draw(st.integers(1, 8)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
-    opened = draw(st.integers(1, groups))
+    fewest = draw(st.integers(1, groups))
+    most = draw(st.integers(fewest, groups))
     cells_of_group = rng.integers(1, 6, groups)
     ends = np.concatenate([[0], np.cumsum(cells_of_group)]).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, ends[-1]))]).astype(np.int64)
     cell_edges = np.unique([0, 1, ends[-1] // 2, ends[-1]]).astype(np.int64)
-    group_edges = np.unique([opened, (groups + opened) // 2, groups]).astype(np.int64)
-    routes = [np.rint(3 * rng.normal(size=(m, d + 2))).astype(np.int16) for m in (groups, ends[-1])]
-    for padded in routes:
-        padded[:, d:] = 0
+    group_edges = np.unique([fewest, (groups + fewest) // 2, groups]).astype(np.int64)
+    routes = [np.rint(3 * rng.normal(size=(m, d))).astype(np.int16) for m in (groups, ends[-1])]
     queries = np.rint(3 * rng.normal(size=(size, d))).astype(np.float32)
     scales = rng.choice([0.5, 1.0, 2.0], ends[-1]).astype(np.float32)
     rows = np.rint(3 * rng.normal(size=(offsets[-1], d))).astype(np.float32)
     gap = draw(st.sampled_from([-1e9, 2e-4, 1e9]))  # none, some, all
-    return Case((rows, queries, *routes, scales, offsets, ends, opened, gap, cell_edges, group_edges), 0.0)
+    return Case((rows, queries, *routes, scales, offsets, ends, fewest, most, gap, cell_edges, group_edges), 0.0)
 
 
 @st.composite
 def look_cases(draw: st.DrawFn) -> Case:
-    rng, rows, *ranked, hazards, queries = Ranked.draw(draw)
+    rng, rows, begins, before, edges, hazards, queries = Ranked.draw(draw)
     exponentials = rng.standard_exponential(draw(st.sampled_from([0, 3, 40, 2000])))
-    return Case((rows, *(column[0] for column in ranked), hazards[0], queries[0], 2.5, exponentials), 1e-4)
+    return Case((rows, begins, before, edges[-1], hazards[-1], queries[-1], 2.5, exponentials), 1e-4)
 
 
 @st.composite
@@ -137,9 +139,7 @@ def winners_cases(draw: st.DrawFn) -> Case:
 def pick_cases(draw: st.DrawFn) -> Case:
     cells = Ranked.draw(draw)
     rates = cells.rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape[1])
-    parts = draw(st.integers(1, 3))
-    part, uniforms = draw(st.integers(0, parts - 1)), cells.rng.random(len(rates))
-    return Case((cells.begins[0], cells.before[0], cells.edges[0], rates, uniforms, part, parts), 0.0)
+    return Case((cells.begins, cells.before, cells.edges[-1], rates, cells.rng.random(len(rates))), 0.0)
 
 
 @st.composite
@@ -157,21 +157,33 @@ def sum_rows_cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def weigh_cases(draw: st.DrawFn) -> Case:
+    cells = Ranked.draw(draw)
+    rng, size, n = cells.rng, len(cells.queries), len(cells.rows)
+    banned = [np.flatnonzero(rng.random(n) < share) for share in rng.choice([0.0, 0.2, 1.0], size)]
+    ends = np.cumsum([0, *map(len, banned)])
+    rates = rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape)
+    codes = Codes.of(Features.of(cells.rows)) if n else Codes(np.empty((0, 1), np.uint8), *np.zeros((2, 1)), 0.0)
+    uniforms = rng.random((size, rates.shape[1] + 1))
+    parts = draw(st.integers(1, 3))
+    asked = rng.random(size) < 0.5, *cells[2:5], rates, uniforms, cells.queries, 0.5, rng.uniform(12, 15, size)
+    part = draw(st.booleans()), draw(st.integers(0, parts - 1)), parts
+    return Case((cells.rows, *codes[:3], *asked, np.concatenate(banned), ends, *part), 1e-4)
+
+
+@st.composite
+def spread_cases(draw: st.DrawFn) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n, d, m = draw(st.integers(1, 20)), draw(st.integers(1, 9)), draw(st.sampled_from([0, 1, 7, 30, 200]))
-    ends = np.sort(np.concatenate([[0, m], rng.integers(0, m + 1, draw(st.integers(0, 4)))])).astype(np.int64)
-    rows, query = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=d).astype(np.float32)
-    banned, rates = np.flatnonzero(rng.random(n) < 0.2), rng.uniform(0.1, 1.0, len(ends) - 1)
-    coded = (*Codes.of(Features.of(rows))[:3], draw(st.booleans()), draw(st.integers(0, 31)))
-    picks = rng.integers(0, n, m), ends, rates
-    return Case((rows, *coded, *picks, query, 0.5, 9.0, banned, draw(st.booleans())), 1e-4)
+    size, buckets, wide = (draw(st.integers(a, b)) for a, b in ((0, 3), (1, 5), (0, 4)))
+    rates, picks = rng.choice([0.0, 0.1, 1.0], (size, buckets)), rng.integers(0, 4, (size, buckets))
+    plain, squares = rng.normal(size=(2, size, buckets, 1 + wide))
+    return Case((rates, picks, plain, squares**2, rng.normal(size=(size, buckets, wide))), 1e-9)
 
 
 @st.composite
 def bin_scores_cases(draw: st.DrawFn) -> Case:
     cells, bins = Ranked.draw(draw), draw(st.integers(1, 40))
     scores = cells.rng.normal(size=len(cells.rows)).astype(np.float32)
-    return Case((scores, cells.begins[0], cells.before[0], cells.edges[0], -1.0, 2.0 / bins, bins), 0.0)
+    return Case((scores, cells.begins, cells.before, cells.edges[-1], -1.0, 2.0 / bins, bins), 0.0)
 
 
 CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
@@ -181,6 +193,7 @@ CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "pick": pick_cases,
     "rank_cells": rank_cells_cases,
     "score_at": score_at_cases,
+    "spread": spread_cases,
     "sum_rows": sum_rows_cases,
     "survey": survey_cases,
     "weigh": weigh_cases,

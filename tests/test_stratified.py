@@ -39,7 +39,7 @@ def index_of(norms: str, levels: int) -> lg.PartitionIndex:
             patch.setattr(kmeans, "_ONE_LEVEL", 16)
             patch.setattr(partition, "_LEAST_OPENED", 2)
         index = lg.PartitionIndex.build(lg.Features.of(rows_of(norms)), cells=100, rng=0)
-    assert (len(index.groups), index.opened) == ((1, 1) if levels == 1 else (12, 2))
+    assert (len(index.groups), index.opening.fewest) == ((1, 1) if levels == 1 else (12, 2))
     return index
 
 
@@ -127,18 +127,19 @@ def test_z_and_its_variance_are_unbiased_and_intervals_cover():
     assert mean_p(relative, 1.0) > 1e-4
     assert mean_p(relative * 1.005, 1.0) < 1e-10
     variance = (estimate.stderr * relative) ** 2
-    assert 0.95 < variance.mean() / relative.var() < 1.4  # stretches spread less than the simple sample it is taken for
+    # Picks at even distances spread less than the simple sample they are taken for: intervals are a little too wide.
+    assert 1.2 < variance.mean() / relative.var() < 1.8
     low, high = estimate.interval(0.95)
-    assert 0.94 < np.mean((low <= log_z) & (log_z <= high)) < 0.98
+    assert 0.95 < np.mean((low <= log_z) & (log_z <= high)) < 0.99
     few = model_of()(np.tile(theta, (4_000, 1)), temperature=temperature)
     mean = few.expectation(method=lg.Stratified(rel_err=0.03), rng=7)
     low, high = mean.interval(0.95)
     truth = probabilities @ rows_of("unit").astype(np.float64)
-    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.985
+    assert 0.95 < np.mean((low <= truth) & (truth <= high)) < 0.99
     entropy = few.entropy(method=lg.Stratified(rel_err=0.03), rng=8)
     low, high = entropy.interval(0.95)
     truth = -(probabilities @ np.log(probabilities))
-    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.985
+    assert 0.95 < np.mean((low <= truth) & (truth <= high)) < 0.99
 
 
 def test_a_tighter_error_looks_at_more_rows_and_meets_it():
@@ -279,22 +280,26 @@ def test_a_survey_covers_every_row_once(levels):
     index = index_of("unit", levels)
     survey = index.survey(rows_of("unit")[:50])
     assert survey.edges.shape == (50, index.buckets + 1)
-    for begins, before, edges in zip(*survey[:3], strict=True):
-        assert edges[0] == 0 and (np.diff(edges) >= 0).all() and before[edges[-1]] == N
-        ranges = [np.arange(begins[s], begins[s] + before[s + 1] - before[s]) for s in range(edges[-1])]
+    begins, before = survey.begins, survey.before
+    for edges in survey.edges:
+        assert before[edges[0]] == 0 and (np.diff(edges) >= 0).all() and before[edges[-1]] == N
+        ranges = [np.arange(begins[s], begins[s] + before[s + 1] - before[s]) for s in range(edges[0], edges[-1])]
         assert np.array_equal(np.sort(np.concatenate(ranges)), np.arange(N))
 
 
 @pytest.mark.parametrize("norms", ["unit", "varied"])
 def test_a_row_finds_its_own_cell_first(norms):
     index, thetas = index_of(norms, 2), rows_of(norms)
-    survey = index.survey(thetas)
     position = index.features.positions[np.arange(N)]
-    first = survey.begins[:, 0]
-    inside = (first <= position) & (position < first + survey.before[:, 1])
-    assert inside.mean() > 0.999  # groups of nearly equal score may be opened in one order here, in another there
-    other = index.survey(np.roll(thetas, 1, axis=0)).begins[:, 0]
-    assert ((other <= position) & (position < other + survey.before[:, 1])).mean() < 0.5
+
+    def found(thetas: np.ndarray) -> float:
+        survey = index.survey(thetas)
+        first = survey.edges[:, 0]
+        start = survey.begins[first]
+        return float(((start <= position) & (position < start + survey.before[first + 1])).mean())
+
+    assert found(thetas) > 0.999  # groups of nearly equal score may be opened in one order here, in another there
+    assert found(np.roll(thetas, 1, axis=0)) < 0.5
 
 
 def test_without_replacement_follows_plackett_luce():

@@ -129,9 +129,9 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
 
     def of_theta(t: int, scores: npt.NDArray[np.float32]) -> tuple[int, Floats, list[Floats]]:
         survey = index.survey(directions[t : t + 1])
-        begins, before, edges = (column[0] for column in survey[:3])
         alignment[t], reach[t] = survey.alignment[0], survey.reach[0] / largest
-        counts = kernels.bin_scores(scores, begins, before, edges, -largest, width, _BINS)[:, ::-1]
+        segments = survey.begins, survey.before, survey.edges[0]
+        counts = kernels.bin_scores(scores, *segments, -largest, width, _BINS)[:, ::-1]
         used = np.flatnonzero(counts.sum(axis=0))
         rows = counts[:, used[0] : used[-1] + 1].astype(np.float64)
         misses: list[Floats] = []

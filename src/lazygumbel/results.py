@@ -5,7 +5,7 @@ draw, partition functions add, expectations average by weight, top-k lists inter
 are one `functools.reduce`. Merging is associative, up to rounding in the estimates.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
@@ -232,7 +232,7 @@ class Estimate:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = np.asarray(moments.shift + np.log(moments.total))
             stderr = np.where(moments.total > 0, np.sqrt(moments.var_total) / moments.total, np.inf)
-        return cls(value, stderr, rows, label, replace(moments, weighted=None, var_weighted=None, covariance=None))
+        return cls(value, stderr, rows, label, Moments(moments.shift, moments.total, moments.var_total))
 
     @classmethod
     def of_expectation(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":

@@ -51,13 +51,13 @@ def default_cells(n: int, d: int) -> int:
 class Survey(NamedTuple):
     """Storage in order of rank for a batch of queries: segments, which are cells of opened groups, then other groups.
 
-    Ragged: query b has edges[b, -1] segments, and what is held beyond them means nothing.
+    Those of query b are edges[b, 0] up to edges[b, -1]; one entry more tells how many rows they hold.
     """
 
     begins: npt.NDArray[np.int64]
-    """Where each segment starts in storage, (B, segments)."""
+    """Where each segment starts in storage."""
     before: npt.NDArray[np.int64]
-    """How many rows are in the segments before each, (B, segments + 1)."""
+    """How many rows are in the segments of the same query before each."""
     edges: npt.NDArray[np.int64]
     """First segment of each bucket, (B, K + 1)."""
     alignment: npt.NDArray[np.float32]
@@ -68,7 +68,38 @@ class Survey(NamedTuple):
     def at(self, queries: Sequence[int]) -> "Survey":
         """For some of the queries."""
         begins, before, edges, alignment, reach = self
-        return Survey(begins[queries], before[queries], edges[queries], alignment[queries], reach[queries])
+        return Survey(begins, before, edges[queries], alignment[queries], reach[queries])
+
+
+class Opening(NamedTuple):
+    """Which groups a survey opens: those near enough that they may hold the nearest cell, of rows as queries."""
+
+    fewest: int
+    most: int
+    gap: float
+    """By how much a query of length one may be nearer to a cell than to its group."""
+    usual: int
+    """How many cells this is for half of the rows."""
+
+    @classmethod
+    def measured(
+        cls, features: Features, centroids: Centroids, offsets: npt.NDArray[np.int64], rng: np.random.Generator
+    ) -> "Opening":
+        """By a sample of the rows: nearly all are to find their own cells."""
+        cells, groups, ends = centroids
+        positions = rng.integers(features.n, size=min(_ASKED, features.n))
+        rows = features.stored[positions]
+        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+        rows = rows / np.where(norms > 0, norms, 1.0)[:, None]
+        cell = np.searchsorted(offsets, positions, side="right") - 1
+        group = np.searchsorted(ends, cell, side="right") - 1
+        best = np.einsum("nd,nd->n", rows, cells[cell])
+        near = rows @ groups.T
+        gap = float(np.quantile(best - near[np.arange(len(rows)), group], 1 - _LEFT))
+        fewest = min(_LEAST_OPENED, len(groups))
+        opened = np.maximum((near >= (best - gap)[:, None]).sum(axis=1), fewest)
+        most, usual = int(np.quantile(opened, 1 - _LEFT)), float(np.median(opened)) / len(groups) * len(cells)
+        return cls(fewest, most, gap, round(usual))
 
 
 class PartitionIndex:
@@ -85,9 +116,7 @@ class PartitionIndex:
         codes: Codes,
         *,
         probe: int,
-        opened: int,
-        gap: float,
-        usual: int,
+        opening: "Opening",
     ) -> None:
         self.features = features
         """The rows, stored cell by cell."""
@@ -101,14 +130,10 @@ class PartitionIndex:
         """The rows in a byte an entry, in the same order."""
         self.probe = probe
         """How many cells `top_k` scans."""
-        self.opened = opened
-        """How many groups a survey opens at least: it ranks their cells one by one."""
-        self.gap = gap
-        """By how much a query may be nearer to a cell than to its group: a survey opens more groups accordingly."""
-        self.usual = usual
-        """How many cells a survey ranks for half of the rows, as queries."""
+        self.opening = opening
+        """Which groups a survey opens, to rank their cells one by one."""
         self._cell_routes, self._group_routes = _routes(self.centroids), _routes(self.groups)
-        self.bucket_edges = _bucket_edges(self.cells, len(self.groups), opened, usual)
+        self.bucket_edges = _bucket_edges(self.cells, len(self.groups), opening)
         """Ranks at which buckets begin: of cells in opened groups, and of groups, of which those that stay closed."""
 
     @property
@@ -153,26 +178,15 @@ class PartitionIndex:
         scales = np.maximum.reduceat(norms[order], offsets[:-1])
         probe = max(1, round(_PROBED_SHARE * len(kept))) if probe is None else min(probe, len(kept))
         rows = features.reordered(order, progress)
-        opened = min(_LEAST_OPENED, len(centroids.groups))
-        gap, usual = _find_gap(rows, centroids, offsets, opened, generator)
-        codes = Codes.of(rows, progress)
-        return cls(rows, centroids, scales, offsets, codes, probe=probe, opened=opened, gap=gap, usual=usual)
+        opening = Opening.measured(rows, centroids, offsets, generator)
+        return cls(rows, centroids, scales, offsets, Codes.of(rows, progress), probe=probe, opening=opening)
 
     def with_probe(self, probe: int) -> Self:
         """The same index, scanning another number of cells."""
         centroids = Centroids(self.centroids, self.groups, self.group_ends)
         probe = min(check_count(probe, "probe"), self.cells)
-        return type(self)(
-            self.features,
-            centroids,
-            self.scales,
-            self.offsets,
-            self.codes,
-            probe=probe,
-            opened=self.opened,
-            gap=self.gap,
-            usual=self.usual,
-        )
+        held = self.features, centroids, self.scales, self.offsets, self.codes
+        return type(self)(*held, probe=probe, opening=self.opening)
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -192,8 +206,9 @@ class PartitionIndex:
             self.scales,
             self.offsets,
             self.group_ends,
-            self.opened,
-            self.gap,
+            self.opening.fewest,
+            self.opening.most,
+            self.opening.gap,
             cells,
             groups,
         )
@@ -222,10 +237,8 @@ class PartitionIndex:
             "kind": self.kind,
             "cells": self.cells,
             "probe": self.probe,
-            "opened": self.opened,
-            "usual": self.usual,
         }
-        writer.array("gap", np.array([self.gap]))
+        writer.array("opening", np.array(self.opening, dtype=np.float64))
         writer.array("centroids", self.centroids)
         writer.array("scales", self.scales)
         writer.array("offsets", self.offsets)
@@ -236,6 +249,7 @@ class PartitionIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
+        fewest, most, gap, usual = reader.array("opening")
         return cls(
             features,
             Centroids(reader.array("centroids"), reader.array("groups"), reader.array("group_ends")),
@@ -243,9 +257,7 @@ class PartitionIndex:
             reader.array("offsets"),
             Codes.load(reader),
             probe=reader.config["index"]["probe"],
-            opened=reader.config["index"]["opened"],
-            gap=float(reader.array("gap")[0]),
-            usual=reader.config["index"]["usual"],
+            opening=Opening(int(fewest), int(most), float(gap), int(usual)),
         )
 
     def _routing_scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -266,44 +278,21 @@ class PartitionIndex:
 
 
 def _routes(directions: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
-    """Unit vectors in half the memory, in units of 1/32767, of a length that suits the processor."""
-    n, d = directions.shape
-    routes = np.zeros((n, -(-d // 32) * 32), dtype=np.int16)
-    np.rint(directions * 32767, out=routes[:, :d], casting="unsafe")
-    return routes
+    """Unit vectors in half the memory, in units of 1/32767."""
+    return np.rint(directions * 32767).astype(np.int16)
 
 
-def _find_gap(
-    features: Features, centroids: Centroids, offsets: npt.NDArray[np.int64], opened: int, rng: np.random.Generator
-) -> tuple[float, int]:
-    """The gap that lets a survey find the cells of nearly all rows, and how many cells it then usually ranks."""
-    cells, groups, ends = centroids
-    positions = rng.integers(features.n, size=min(_ASKED, features.n))
-    rows = features.stored[positions]
-    norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    rows = rows / np.where(norms > 0, norms, 1.0)[:, None]
-    cell = np.searchsorted(offsets, positions, side="right") - 1
-    group = np.searchsorted(ends, cell, side="right") - 1
-    best = np.einsum("nd,nd->n", rows, cells[cell])
-    near = rows @ groups.T
-    gap = float(np.quantile(best - near[np.arange(len(rows)), group], 1 - _LEFT))
-    groups_opened = np.maximum((near >= (best - gap)[:, None]).sum(axis=1), opened)
-    return gap, round(float(np.median(groups_opened)) / len(groups) * len(cells))
-
-
-def _bucket_edges(
-    cells: int, groups: int, opened: int, usual: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _bucket_edges(cells: int, groups: int, opening: Opening) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Buckets of ranks that grow by about sqrt(2): of cells in opened groups, and of closed groups.
 
     The last bucket of cells begins where most queries have some left: a bucket that is nearly always empty would be
     free to look at, and its hazard a poor bound for those before it.
     """
     edges = [0, 1]
-    while edges[-1] * 1.41 < 0.6 * usual:
+    while edges[-1] * 1.41 < 0.6 * opening.usual:
         edges.append(max(edges[-1] + 1, round(edges[-1] * 1.41)))
     edges = [edge for edge in edges if edge < cells] + [cells]
-    ends = [opened]
+    ends = [opening.fewest]
     while ends[-1] < groups:
         ends.append(min(groups, round(ends[-1] * 1.41)))
     return np.array(edges, dtype=np.int64), np.array(ends, dtype=np.int64)
@@ -321,7 +310,7 @@ def _assign(
         for ids, rows in features.blocks(_ROWS_AT_ONCE):
             norms[ids] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
             task.advance(len(ids))
-            if 4 * opened >= len(groups):  # then one large product is quicker, and finds no worse
+            if 8 * opened >= len(groups):  # then one large product is quicker, and finds no worse
                 cell_of[ids] = np.concatenate(
                     [(rows[a : a + 1024] @ cells.T).argmax(axis=1) for a in range(0, len(rows), 1024)]
                 )

@@ -4,10 +4,13 @@ No `parallel=True`: two Python threads in a parallel kernel under Numba's workqu
 Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.prefetch import prefetch
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "rank_cells",
     "score_at",
     "score_ranges",
+    "spread",
     "sum_rows",
     "survey",
     "weigh",
@@ -33,7 +37,6 @@ _AHEAD = 24
 """Rows that are asked for before they are needed."""
 _ROUTE_STEP = np.float32(1 / 32767)
 _CHECKED = 32
-_GOLDEN = 0.6180339887498949
 _CODES_HELP = 2.0
 """Where codes may be off by more than this many nats, too many rows would have to be read as well."""
 
@@ -92,60 +95,21 @@ def _dot(row: npt.NDArray[np.float32], query: npt.NDArray[np.float32]) -> np.flo
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _scores(
-    rows: npt.NDArray[np.float32],
+    matrix: npt.NDArray[Any],
     positions: npt.NDArray[np.int64],
     query: npt.NDArray[np.float32],
-    out: npt.NDArray[np.float32],
-) -> None:
-    """Inner products of rows that are far apart in memory: four at a time, so that waits for memory overlap."""
-    d, m = rows.shape[1], positions.shape[0]
-    for j in range(min(m, _AHEAD)):
-        prefetch(rows, positions[j])
-    for j in range(0, m - 3, 4):
-        for i in range(j + _AHEAD, min(j + _AHEAD + 4, m)):
-            prefetch(rows, positions[i])
-        p, q, r, s = positions[j], positions[j + 1], positions[j + 2], positions[j + 3]
-        a, b, c, e = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-        for k in range(d):
-            x = query[k]
-            a += rows[p, k] * x
-            b += rows[q, k] * x
-            c += rows[r, k] * x
-            e += rows[s, k] * x
-        out[j], out[j + 1], out[j + 2], out[j + 3] = a, b, c, e
-    for j in range(m - m % 4, m):
-        out[j] = _dot(rows[positions[j]], query)
-
-
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def _code_scores(
-    codes: npt.NDArray[np.uint8],
-    positions: npt.NDArray[np.int64],
-    scaled: npt.NDArray[np.float32],
     offset: np.float32,
     out: npt.NDArray[np.float32],
 ) -> None:
-    """Likewise of what codes stand for; rows are asked for well ahead."""
-    d, m = codes.shape[1], positions.shape[0]
+    """Inner products of rows, or codes, that are far apart in memory, with a query that is laid out for it."""
+    m = positions.shape[0]
     for j in range(min(m, _AHEAD)):
-        prefetch(codes, positions[j])
-    for j in range(0, m - 3, 4):
-        for i in range(j + _AHEAD, min(j + _AHEAD + 4, m)):
-            prefetch(codes, positions[i])
-        p, q, r, s = positions[j], positions[j + 1], positions[j + 2], positions[j + 3]
-        a, b, c, e = offset, offset, offset, offset
-        for k in range(d):
-            x = scaled[k]
-            a += np.float32(codes[p, k]) * x
-            b += np.float32(codes[q, k]) * x
-            c += np.float32(codes[r, k]) * x
-            e += np.float32(codes[s, k]) * x
-        out[j], out[j + 1], out[j + 2], out[j + 3] = a, b, c, e
-    for j in range(m - m % 4, m):
-        p, a = positions[j], offset
-        for k in range(d):
-            a += np.float32(codes[p, k]) * scaled[k]
-        out[j] = a
+        prefetch(matrix, positions[j])
+    for j in range(max(m - _AHEAD, 0)):
+        prefetch(matrix, positions[j + _AHEAD])
+        out[j] = offset + dot(matrix, positions[j], query)
+    for j in range(max(m - _AHEAD, 0), m):
+        out[j] = offset + dot(matrix, positions[j], query)
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
@@ -189,12 +153,13 @@ def _held(banned: npt.NDArray[np.int64], low: int, high: int, position: int) -> 
     return False
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def _route(routes: npt.NDArray[np.int16], row: int, query: npt.NDArray[np.float32]) -> np.float32:
-    total = np.float32(0.0)
-    for c in range(routes.shape[1]):
-        total += np.float32(routes[row, c]) * query[c]
-    return total * _ROUTE_STEP
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _grown(values: npt.NDArray[np.int64], used: int, room: int) -> npt.NDArray[np.int64]:
+    if used + room <= values.shape[0]:
+        return values
+    out = np.empty(2 * values.shape[0] + room, dtype=np.int64)
+    out[:used] = values[:used]
+    return out
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -206,7 +171,8 @@ def survey(
     scales: npt.NDArray[np.float32],
     offsets: npt.NDArray[np.int64],
     group_ends: npt.NDArray[np.int64],
-    opened: int,
+    fewest: int,
+    most: int,
     gap: float,
     cell_edges: npt.NDArray[np.int64],
     group_edges: npt.NDArray[np.int64],
@@ -217,25 +183,23 @@ def survey(
     npt.NDArray[np.float32],
     npt.NDArray[np.float32],
 ]:
-    size, d, held, all_cells = queries.shape[0], queries.shape[1], groups.shape[0], cells.shape[0]
+    size, held, all_cells = queries.shape[0], groups.shape[0], cells.shape[0]
     fine, closed = cell_edges.shape[0] - 1, group_edges.shape[0] - 1
-    found_begins = np.empty((size, all_cells), dtype=np.int64)
-    found_before = np.empty((size, all_cells + 1), dtype=np.int64)
-    segments = np.empty(size, dtype=np.int64)
+    begins, before = np.empty(2 * size * held, dtype=np.int64), np.empty(2 * size * held, dtype=np.int64)
     edges = np.empty((size, fine + closed + 1), dtype=np.int64)
     alignment, reach = np.empty(size, dtype=np.float32), np.full(size, -np.inf, dtype=np.float32)
-    padded = np.zeros(groups.shape[1], dtype=np.float32)
     near = np.empty(held, dtype=np.float32)
     chosen = np.empty(all_cells, dtype=np.int64)
     scores = np.empty(all_cells, dtype=np.float32)
     ranked, ordered = np.empty(held, dtype=np.int32), np.empty(all_cells, dtype=np.int32)
+    used = 0
     for b in range(size):
-        padded[:d] = queries[b]
+        query = lay_out(queries[b])
         margin = np.float32(gap) * np.sqrt(_dot(queries[b], queries[b]))
         first, best = 0, np.float32(-np.inf)
         low = np.float32(np.inf)
         for g in range(held):
-            near[g] = _route(groups, g, padded)
+            near[g] = dot(groups, g, query) * _ROUTE_STEP
             low = min(low, near[g])
             if near[g] > best:
                 first, best = g, near[g]
@@ -243,9 +207,9 @@ def survey(
         m, first, best = 0, 0, np.float32(-np.inf)
         top, low = np.float32(-np.inf), np.float32(np.inf)
         k = 0
-        while k < held and (k < opened or near[ranked[k]] >= best - margin):
+        while k < held and (k < fewest or (k < most and near[ranked[k]] >= best - margin)):
             for c in range(group_ends[ranked[k]], group_ends[ranked[k] + 1]):
-                cosine = _route(cells, c, padded)
+                cosine = dot(cells, c, query) * _ROUTE_STEP
                 if cosine > best:
                     first, best = m, cosine
                 chosen[m] = c
@@ -255,29 +219,27 @@ def survey(
             k += 1
         alignment[b] = best
         _rank(scores[:m], first, top, low, ordered)
-        passed = 0
+        begins, before = _grown(begins, used, m + held - k + 1), _grown(before, used, m + held - k + 1)
+        start, passed = used, 0
         for j in range(m):
             c = chosen[ordered[j]]
-            found_begins[b, j], found_before[b, j] = offsets[c], passed
+            begins[used], before[used] = offsets[c], passed
             passed += offsets[c + 1] - offsets[c]
-        for j in range(held - k):
-            start, stop = offsets[group_ends[ranked[k + j]]], offsets[group_ends[ranked[k + j] + 1]]
-            found_begins[b, m + j], found_before[b, m + j] = start, passed
-            passed += stop - start
-        segments[b] = m + held - k
-        found_before[b, segments[b]] = passed
-        for p in range(offsets[chosen[ordered[0]]], offsets[chosen[ordered[0]] + 1]):
-            reach[b] = max(reach[b], _dot(rows[p], queries[b]))
+            used += 1
+        for j in range(k, held):
+            g = ranked[j]
+            begins[used], before[used] = offsets[group_ends[g]], passed
+            passed += offsets[group_ends[g + 1]] - offsets[group_ends[g]]
+            used += 1
+        begins[used], before[used] = 0, passed
+        used += 1
+        for p in range(begins[start], begins[start] + before[start + 1]):
+            reach[b] = max(reach[b], dot(rows, p, query))
         for j in range(fine):
-            edges[b, j] = min(cell_edges[j], m)
+            edges[b, j] = start + min(cell_edges[j], m)
         for j in range(closed + 1):
-            edges[b, fine + j] = m + max(group_edges[j] - k, 0)
-    most = segments.max() if size else 0
-    begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
-    for b in range(size):
-        begins[b, : segments[b]] = found_begins[b, : segments[b]]
-        before[b, : segments[b] + 1] = found_before[b, : segments[b] + 1]
-    return begins, before, edges, alignment, reach
+            edges[b, fine + j] = start + m + max(group_edges[j] - k, 0)
+    return begins[:used], before[:used], edges, alignment, reach
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -334,39 +296,38 @@ def winners(
     banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
     size, draws, room = exponentials.shape
     winning = np.full((size, draws), -1, dtype=np.int64)
     values = np.full((size, draws), -np.inf)
-    heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
+    counts, failed = np.zeros((size, draws), dtype=np.int64), 0
     positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
     found, bits = np.empty(room, dtype=np.float32), noise.view(np.int64)
     for b in range(size):
-        query, low, high = queries[b], banned_ends[b], banned_ends[b + 1]
-        slack = code_error * np.sqrt(np.float64(_dot(query, query))) * inverse_temperature
+        query, low, high = lay_out(queries[b]), banned_ends[b], banned_ends[b + 1]
+        slack = code_error * np.sqrt(np.float64(_dot(queries[b], queries[b]))) * inverse_temperature
         coded = slack < _CODES_HELP
-        scaled, offset = code_step * query, _dot(code_low, query)
+        scaled, offset = lay_out(code_step * queries[b]), _dot(code_low, queries[b])
         if not coded:
             slack = 0.0
-        begin, pre, edge = begins[b], before[b], edges[b]
+        edge = edges[b]
         held = 0
         for j in range(hazards.shape[1]):
             if hazards[b, j] > 1e300:
-                held += pre[edge[j + 1]] - pre[edge[j]]
+                held += before[edge[j + 1]] - before[edge[j]]
         head = np.empty(held, dtype=np.int64)
         sums = np.empty(held)
         held, shift = 0, -np.inf
         for j in range(hazards.shape[1]):
             if hazards[b, j] > 1e300:
                 for k in range(edge[j], edge[j + 1]):
-                    for p in range(begin[k], begin[k] + pre[k + 1] - pre[k]):
+                    for p in range(begins[k], begins[k] + before[k + 1] - before[k]):
                         if high > low and _held(banned, low, high, p):
                             continue
                         head[held] = p
-                        sums[held] = _dot(rows[p], query) * inverse_temperature
+                        sums[held] = dot(rows, p, query) * inverse_temperature
                         shift = max(shift, sums[held])
                         held += 1
-        heads[b] = held
         total = 0.0
         for j in range(held):
             total += np.exp(sums[j] - shift)
@@ -376,12 +337,12 @@ def winners(
                 chosen = np.searchsorted(sums[:held], uniforms[b, s : s + 1] * total)[0]
                 winning[b, s] = head[min(chosen, held - 1)]
                 values[b, s] = shift + np.log(total) - np.log(exponentials[b, s, 0])
-            m = _arrivals(begin, pre, edge, hazards[b], exponentials[b, s], 1, positions, noise)
+            m = _arrivals(begins, before, edge, hazards[b], exponentials[b, s], 1, positions, noise)
             if coded:
-                _code_scores(codes, positions[: max(m, 0)], scaled, offset, found)
+                _scores(codes, positions[: max(m, 0)], scaled, offset, found)
             else:
-                _scores(rows, positions[: max(m, 0)], query, found)
-            counts[b, s] = m
+                _scores(rows, positions[: max(m, 0)], query, np.float32(0.0), found)
+            counts[b, s] = m + held if m >= 0 and s == 0 else m
             for j in range(m):
                 p = positions[j]
                 if high > low and _held(banned, low, high, p):
@@ -389,11 +350,13 @@ def winners(
                 # The exponent of a float bounds its log. Few rows come close enough to need the log, and the row.
                 most = found[j] * inverse_temperature + slack - ((bits[j] >> 52) - 1023) * 0.6931471805599453
                 if most > values[b, s]:
-                    value = _dot(rows[p], query) * inverse_temperature - np.log(noise[j])
+                    value = dot(rows, p, query) * inverse_temperature - np.log(noise[j])
                     if value > values[b, s]:
                         values[b, s] = value
                         winning[b, s] = p
-    return winning, values, heads, counts
+            if m < 0 or winning[b, s] < 0:
+                failed += 1
+    return winning, values, counts, failed
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -425,12 +388,48 @@ def look(
         return nothing
     m = held + more
     found = np.empty(m, dtype=np.float32)
-    _scores(rows, positions[:m], query, found)
+    _scores(rows, positions[:m], lay_out(query), np.float32(0.0), found)
     logits, values = np.empty(m), np.empty(m)
     for j in range(m):
         logits[j] = found[j] * inverse_temperature
         values[j] = logits[j] - np.log(noise[j])
     return m, positions[:m], logits, values
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _most_picks(before: npt.NDArray[np.int64], low: int, high: int, rate: float, parts: int) -> int:
+    return int(np.ceil((before[high] - before[low]) * rate)) // parts + 1
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _pick(
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    low: int,
+    high: int,
+    rate: float,
+    uniform: float,
+    part: int,
+    parts: int,
+    positions: npt.NDArray[np.int64],
+) -> int:
+    """Fill in the picks of one bucket, segments `low` to `high`: how many."""
+    if rate <= 0.0:
+        return 0
+    base, stride = before[low], 1.0 / rate
+    picks = int(np.ceil((before[high] - base) * rate))
+    j, last = picks * part // parts, picks * (part + 1) // parts
+    k, m = low, 0
+    while k < high and j < last:
+        end, shift = before[k + 1] - base, begins[k] - before[k] + base
+        place = int((j + uniform) * stride)
+        while place < end and j < last:
+            positions[m] = shift + place
+            m += 1
+            j += 1
+            place = int((j + uniform) * stride)
+        k += 1
+    return m
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
@@ -440,34 +439,15 @@ def pick(
     edges: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-    part: int,
-    parts: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    ends = np.zeros(rates.shape[0] + 1, dtype=np.int64)
+    buckets = rates.shape[0]
     room = 0
-    for b in range(rates.shape[0]):
-        stretches = int(np.ceil((before[edges[b + 1]] - before[edges[b]]) * rates[b]))
-        room += stretches * (part + 1) // parts - stretches * part // parts
-    positions = np.empty(room, dtype=np.int64)
+    for b in range(buckets):
+        room += _most_picks(before, edges[b], edges[b + 1], rates[b], 1)
+    positions, ends = np.empty(room, dtype=np.int64), np.zeros(buckets + 1, dtype=np.int64)
     m = 0
-    for b in range(rates.shape[0]):
-        if rates[b] > 0.0:
-            base = before[edges[b]]
-            inside, stride = before[edges[b + 1]] - base, 1.0 / rates[b]
-            stretches = int(np.ceil(inside * rates[b]))
-            low, high = stretches * part // parts, stretches * (part + 1) // parts
-            k = edges[b]
-            if low > 0:  # the last segment that begins at or before the first stretch
-                k += np.searchsorted(before[edges[b] : edges[b + 1] + 1], base + int(low * stride), side="right") - 1
-            for j in range(low, high):
-                turn = uniforms[b] + j * _GOLDEN
-                place = np.floor((j + (turn - np.floor(turn))) * stride)
-                if place < inside:
-                    row = base + int(place)
-                    while before[k + 1] <= row:
-                        k += 1
-                    positions[m] = begins[k] + row - before[k]
-                    m += 1
+    for b in range(buckets):
+        m += _pick(begins, before, edges[b], edges[b + 1], rates[b], uniforms[b], 0, 1, positions[m:])
         ends[b + 1] = m
     return positions[:m], ends
 
@@ -477,7 +457,7 @@ def score_at(
     rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], query: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     out = np.empty(positions.shape[0], dtype=np.float32)
-    _scores(rows, positions, query, out)
+    _scores(rows, positions, lay_out(query), np.float32(0.0), out)
     return out
 
 
@@ -529,62 +509,119 @@ def weigh(
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
-    coded: bool,
-    phase: int,
-    positions: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
+    coded: npt.NDArray[np.bool_],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
-    query: npt.NDArray[np.float32],
+    uniforms: npt.NDArray[np.float64],
+    queries: npt.NDArray[np.float32],
     inverse_temperature: float,
-    shift: float,
+    shifts: npt.NDArray[np.float64],
     banned: npt.NDArray[np.int64],
+    banned_ends: npt.NDArray[np.int64],
     features: bool,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    buckets, d = rates.shape[0], rows.shape[1]
+    part: int,
+    parts: int,
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+]:
+    size, buckets = rates.shape
+    d = rows.shape[1]
     wide = d if features else 0
-    plain, squares, cross = np.zeros((buckets, 1 + wide)), np.zeros((buckets, 1 + wide)), np.zeros((buckets, wide))
+    picks = np.zeros((size, buckets), dtype=np.int64)
+    plain, squares = np.zeros((size, buckets, 1 + wide)), np.zeros((size, buckets, 1 + wide))
+    cross = np.zeros((size, buckets, wide))
+    room = 0
+    for q in range(size):
+        for b in range(buckets):
+            room = max(room, _most_picks(before, edges[q, b], edges[q, b + 1], rates[q, b], parts))
+    positions = np.empty(room, dtype=np.int64)
     # Few at a time with features, so that rows are still in cache when their scores are known and they are summed.
     block = _SUMMED_AT_ONCE if features else _WEIGHED_AT_ONCE
-    found, one = np.empty(block, dtype=np.float32), np.empty(1, dtype=np.float32)
-    weights, work = np.empty(block), np.empty(block)
-    true = np.empty(1)
-    scaled, offset = code_step * query, _dot(code_low, query)
-    for b in range(buckets):
-        inverse = 1.0 / max(rates[b], 1e-300)
-        rough = coded and rates[b] < 1.0
-        total, square, vector, vector_square, vector_cross = 0.0, 0.0, plain[b, 1:], squares[b, 1:], cross[b]
-        for start in range(ends[b], ends[b + 1], block):
-            some = positions[start : min(start + block, ends[b + 1])]
-            m = some.shape[0]
-            if rough:
-                for j in range((phase - start) % _CHECKED, m, _CHECKED):
-                    prefetch(rows, some[j])
-                _code_scores(codes, some, scaled, offset, found)
-            else:
-                _scores(rows, some, query, found)
-            _exp_all(found, m, inverse_temperature, shift, weights, work)
-            if rough:
-                for j in range((phase - start) % _CHECKED, m, _CHECKED):
-                    one[0] = _dot(rows[some[j]], query)
-                    _exp_all(one, 1, inverse_temperature, shift, true, work)
-                    weights[j] += _CHECKED * (true[0] - weights[j])
-            if banned.shape[0] > 0:
+    found, checked = np.empty(block, dtype=np.float32), np.empty(block // _CHECKED + 1, dtype=np.int64)
+    weights, work, true = np.empty(block), np.empty(block), np.empty(block // _CHECKED + 1)
+    for q in range(size):
+        query, shift, low, high = lay_out(queries[q]), shifts[q], banned_ends[q], banned_ends[q + 1]
+        scaled, offset = lay_out(code_step * queries[q]), _dot(code_low, queries[q])
+        unread = int(uniforms[q, buckets] * _CHECKED)
+        for b in range(buckets):
+            inverse = 1.0 / max(rates[q, b], 1e-300)
+            rough = coded[q] and rates[q, b] < 1.0
+            segments = edges[q, b], edges[q, b + 1]
+            picks[q, b] = _pick(begins, before, *segments, rates[q, b], uniforms[q, b], part, parts, positions)
+            total, square, vector, vector_square, vector_cross = (
+                0.0,
+                0.0,
+                plain[q, b, 1:],
+                squares[q, b, 1:],
+                cross[q, b],
+            )
+            for start in range(0, picks[q, b], block):
+                some = positions[start : min(start + block, picks[q, b])]
+                m = some.shape[0]
+                if rough:
+                    read = 0
+                    for j in range(unread, m, _CHECKED):
+                        checked[read] = some[j]
+                        prefetch(rows, some[j])
+                        read += 1
+                    _scores(codes, some, scaled, offset, found)
+                    _exp_all(found, m, inverse_temperature, shift, weights, work)
+                    _scores(rows, checked[:read], query, np.float32(0.0), found)
+                    _exp_all(found, read, inverse_temperature, shift, true, work)
+                    for r in range(read):
+                        j = unread + r * _CHECKED
+                        weights[j] += _CHECKED * (true[r] - weights[j])
+                else:
+                    _scores(rows, some, query, np.float32(0.0), found)
+                    _exp_all(found, m, inverse_temperature, shift, weights, work)
+                unread = (unread - m) % _CHECKED
+                if high > low:
+                    for j in range(m):
+                        if _held(banned, low, high, some[j]):
+                            weights[j] = 0.0
                 for j in range(m):
-                    if _held(banned, 0, banned.shape[0], some[j]):
-                        weights[j] = 0.0
-            for j in range(m):
-                weight = weights[j] * inverse
-                total += weight
-                square += weight * weight
-            for j in range(m if features else 0):
-                weight, row = weights[j] * inverse, rows[some[j]]
-                for c in range(d):
-                    value = weight * row[c]
-                    vector[c] += value
-                    vector_square[c] += value * value
-                    vector_cross[c] += weight * value
-        plain[b, 0], squares[b, 0] = total, square
-    return plain, squares, cross
+                    weight = weights[j] * inverse
+                    total += weight
+                    square += weight * weight
+                for j in range(m if features else 0):
+                    weight, p = weights[j] * inverse, some[j]
+                    for c in range(d):
+                        value = weight * rows[p, c]
+                        vector[c] += value
+                        vector_square[c] += value * value
+                        vector_cross[c] += weight * value
+            plain[q, b, 0], squares[q, b, 0] = total, square
+    return picks, plain, squares, cross
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def spread(
+    rates: npt.NDArray[np.float64],
+    picks: npt.NDArray[np.int64],
+    plain: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    cross: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    size, buckets, width = plain.shape
+    total, variance, covariance = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width - 1))
+    for q in range(size):
+        for b in range(buckets):
+            m = picks[q, b]
+            centre = 1.0 / m if m > 1 else 0.0
+            factor = (1.0 - rates[q, b]) * (m / (m - 1.0) if m > 1 else 1.0)
+            for c in range(width):
+                total[q, c] += plain[q, b, c]
+                variance[q, c] += factor * (squares[q, b, c] - centre * plain[q, b, c] * plain[q, b, c])
+            for c in range(width - 1):
+                covariance[q, c] += factor * (cross[q, b, c] - centre * plain[q, b, 0] * plain[q, b, 1 + c])
+        for c in range(width):
+            variance[q, c] = max(variance[q, c], 0.0)  # equal weights have none, up to rounding
+    return total, variance, covariance
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)

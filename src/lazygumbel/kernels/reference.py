@@ -11,6 +11,7 @@ __all__ = [
     "rank_cells",
     "score_at",
     "score_ranges",
+    "spread",
     "sum_rows",
     "survey",
     "weigh",
@@ -20,7 +21,6 @@ __all__ = [
 _RANK_BINS = 2048
 _ROUTE_STEP = np.float32(1 / 32767)
 _CHECKED = 32
-_GOLDEN = 0.6180339887498949
 
 
 def gather_dot(
@@ -65,7 +65,8 @@ def survey(
     scales: npt.NDArray[np.float32],
     offsets: npt.NDArray[np.int64],
     group_ends: npt.NDArray[np.int64],
-    opened: int,
+    fewest: int,
+    most: int,
     gap: float,
     cell_edges: npt.NDArray[np.int64],
     group_edges: npt.NDArray[np.int64],
@@ -78,41 +79,42 @@ def survey(
 ]:
     """Segments of storage in order of rank for each query: cells of opened groups, then the other groups.
 
-    Groups are ranked by their inner product with the query and opened in this order: at least `opened` of them, and on
-    as long as a group comes within `gap`, times the norm of the query, of the best cell so far. Cells of opened groups
-    are ranked by their inner product times their scale, with the nearest in direction first. Directions are in units of
-    1/32767, with zeros after the length of a query. Returns for each query where segments begin, how many rows come
-    before each, the first segment of each bucket, the inner product with the nearest cell, and the largest with a row
-    of the first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks of
-    groups by `group_edges`, of those that stay closed.
+    Groups are ranked by their inner product with the query and opened in this order: at least `fewest` of them, and on
+    up to `most` as long as a group comes within `gap`, times the norm of the query, of the best cell so far. Cells of
+    opened groups are ranked by their inner product times their scale, with the nearest in direction first. Directions
+    are in units of 1/32767. Returns where segments begin and how many rows of the same query come before each, query
+    after query, with one entry more at the end of each that says how many rows there are; the first segment of each
+    bucket, (queries, K + 1); the inner product of each query with the nearest cell, and the largest with a row of the
+    first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks of groups by
+    `group_edges`, of those that stay closed.
     """
-    size, d = queries.shape
     starts: list[npt.NDArray[np.int64]] = []
-    stops: list[npt.NDArray[np.int64]] = []
-    edges = np.zeros((size, len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
-    alignment, reach = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.float32)
+    before: list[npt.NDArray[np.int64]] = []
+    edges = np.zeros((len(queries), len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
+    alignment, reach = np.empty(len(queries), dtype=np.float32), np.empty(len(queries), dtype=np.float32)
+    used = 0
     for b, query in enumerate(queries):
-        near = (groups[:, :d] @ query) * _ROUTE_STEP
+        near = (groups @ query) * _ROUTE_STEP
         ranked = rank_cells(near, int(near.argmax()))
-        cosines = (cells[:, :d] @ query) * _ROUTE_STEP
+        cosines = (cells @ query) * _ROUTE_STEP
         margin = np.float32(gap) * np.sqrt(query @ query)
         chosen, k = np.arange(0), 0
-        while k < len(groups) and (k < opened or near[ranked[k]] >= cosines[chosen].max(initial=-np.inf) - margin):
+        while k < len(groups) and (
+            k < fewest or (k < most and near[ranked[k]] >= cosines[chosen].max(initial=-np.inf) - margin)
+        ):
             chosen = np.append(chosen, np.arange(int(group_ends[ranked[k]]), int(group_ends[ranked[k] + 1])))
             k += 1
         alignment[b] = cosines[chosen].max()
         chosen = chosen[rank_cells(cosines[chosen] * scales[chosen], int(cosines[chosen].argmax()))]
-        starts.append(np.append(offsets[chosen], offsets[group_ends[ranked[k:]]]))
-        stops.append(np.append(offsets[chosen + 1], offsets[group_ends[ranked[k:] + 1]]))
-        edges[b, : len(cell_edges) - 1] = np.minimum(cell_edges[:-1], len(chosen))
-        edges[b, len(cell_edges) - 1 :] = len(chosen) + np.maximum(group_edges - k, 0)
-        reach[b] = (rows[starts[b][0] : stops[b][0]] @ query).max(initial=-np.inf)
-    most = max(map(len, starts), default=0)
-    begins, before = np.zeros((size, most), dtype=np.int64), np.zeros((size, most + 1), dtype=np.int64)
-    for b in range(size):
-        begins[b, : len(starts[b])] = starts[b]
-        before[b, 1 : len(starts[b]) + 1] = np.cumsum(stops[b] - starts[b])
-    return begins, before, edges, alignment, reach
+        begins = np.append(offsets[chosen], offsets[group_ends[ranked[k:]]])
+        stops = np.append(offsets[chosen + 1], offsets[group_ends[ranked[k:] + 1]])
+        edges[b, : len(cell_edges) - 1] = used + np.minimum(cell_edges[:-1], len(chosen))
+        edges[b, len(cell_edges) - 1 :] = used + len(chosen) + np.maximum(group_edges - k, 0)
+        reach[b] = (rows[begins[0] : stops[0]] @ query).max(initial=-np.inf)
+        starts.append(np.append(begins, 0))
+        before.append(np.cumsum([0, *(stops - begins)]))
+        used += len(begins) + 1
+    return np.concatenate([np.arange(0), *starts]), np.concatenate([np.arange(0), *before]), edges, alignment, reach
 
 
 def _inside(
@@ -187,33 +189,32 @@ def winners(
     banned_ends: npt.NDArray[np.int64],
     exponentials: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each query and draw the row with the largest perturbed logit of a `look`, and its value, (queries, draws).
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+    """For each query and draw the row with the largest perturbed logit of a `look`, its value, and the rows looked at.
 
-    Then the rows of infinite hazard, (queries,), and the other rows looked at, (queries, draws). Of the rows of
-    infinite hazard one is drawn by its probability among them, with the uniform; its value is their log-sum-exp minus
-    the log of the first exponential, as if each had been perturbed. Positions in banned[banned_ends[b]:banned_ends[b +
-    1]], sorted, cannot win query b. Where the exponentials ran out the count is -1; where nothing could win the
-    position is -1 and the value minus infinity.
+    All three are (queries, draws); rows of infinite hazard, which all draws share, count for the first. One of these is
+    drawn by its probability among them, with the uniform; its value is their log-sum-exp minus the log of the first
+    exponential, as if each had been perturbed. Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot
+    win query b. Where the exponentials ran out the count is -1; where nothing could win the position is -1 and the
+    value minus infinity. Returned last is how many draws are of these two kinds.
     """
     del codes, code_low, code_step, code_error  # they tell the twin which rows need not be read
     size, draws, _ = exponentials.shape
     winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
-    heads, counts = np.zeros(size, dtype=np.int64), np.zeros((size, draws), dtype=np.int64)
+    counts = np.zeros((size, draws), dtype=np.int64)
     for b, query in enumerate(queries):
         out = banned[banned_ends[b] : banned_ends[b + 1]]
         sure = np.where(np.isinf(hazards[b]), np.inf, 0.0)
         enough = np.ones(len(rows))
-        _, head, logits, _ = look(rows, begins[b], before[b], edges[b], sure, query, inverse_temperature, enough)
+        _, head, logits, _ = look(rows, begins, before, edges[b], sure, query, inverse_temperature, enough)
         allowed = ~np.isin(head, out)
         head, logits = head[allowed], logits[allowed]
-        heads[b] = len(head)
         for s in range(draws):
             rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
             m, seen, _, perturbed = look(
-                rows, begins[b], before[b], edges[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
+                rows, begins, before, edges[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
             )
-            counts[b, s] = m
+            counts[b, s] = m + len(head) if m >= 0 and s == 0 else m
             if len(head):
                 sums: npt.NDArray[np.float64] = np.cumsum(np.exp(logits - logits.max()))
                 chosen = int((sums < uniforms[b, s] * sums[-1]).sum())
@@ -222,7 +223,7 @@ def winners(
             perturbed = np.where(np.isin(seen, out), -np.inf, perturbed)
             if m > 0 and perturbed.max() > values[b, s]:
                 winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
-    return winning, values, heads, counts
+    return winning, values, counts, int(((counts < 0) | (winning < 0)).sum())
 
 
 def pick(
@@ -231,27 +232,35 @@ def pick(
     edges: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """In each bucket the rows floor((j + u) / rate), for j = 0, 1 and so on, with the bucket's uniform u in [0, 1).
+
+    Every row is picked with probability `rate`, and one in 1 / rate rows in any stretch of a bucket: rows are in random
+    order inside a cell, and cells in order of rank. Returns positions, bucket by bucket, and where the buckets end,
+    (K + 1,) from zero.
+    """
+    picked = [_pick(begins, before, edges, rates, uniforms, bucket, 0, 1) for bucket in range(len(rates))]
+    return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
+
+
+def _pick(
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
+    uniforms: npt.NDArray[np.float64],
+    bucket: int,
     part: int,
     parts: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """In each bucket one row from every stretch of 1 / rate rows, at a random place in it: floor((j + u) / rate).
-
-    Each row is picked `rate` times on average, one at an end of a stretch at times twice; the last stretch may be
-    shorter, and then picks a row with less probability. Every bucket has one uniform in [0, 1), from which stretch j
-    takes j golden turns further: each such u is uniform, and they spread evenly. Of the stretches of a bucket this is
-    one of `parts` equal parts. Returns positions, bucket by bucket, and where the buckets end, (K + 1,) from zero.
-    """
-    picked: list[npt.NDArray[np.int64]] = []
-    for bucket, rate in enumerate(rates):
-        inside = _inside(begins, before, edges, bucket)
-        places = np.empty(0)
-        if rate > 0:
-            stretches = int(np.ceil(len(inside) * rate))
-            j = np.arange(stretches * part // parts, stretches * (part + 1) // parts)
-            turns = uniforms[bucket] + j * _GOLDEN
-            places = np.floor((j + (turns - np.floor(turns))) * (1.0 / rate))
-        picked.append(inside[places[places < len(inside)].astype(np.int64)])
-    return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
+) -> npt.NDArray[np.int64]:
+    """One of equal parts of the picks of a bucket."""
+    inside, rate = _inside(begins, before, edges, bucket), rates[bucket]
+    if rate <= 0:
+        return inside[:0]
+    picks = int(np.ceil(len(inside) * rate))
+    j = np.arange(picks * part // parts, picks * (part + 1) // parts)
+    places = np.floor((j + uniforms[bucket]) * (1.0 / rate)).astype(np.int64)
+    return inside[places[places < len(inside)]]
 
 
 def score_at(
@@ -274,40 +283,75 @@ def weigh(
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
-    coded: bool,
-    phase: int,
-    positions: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
+    coded: npt.NDArray[np.bool_],
+    begins: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
     rates: npt.NDArray[np.float64],
-    query: npt.NDArray[np.float32],
+    uniforms: npt.NDArray[np.float64],
+    queries: npt.NDArray[np.float32],
     inverse_temperature: float,
-    shift: float,
+    shifts: npt.NDArray[np.float64],
     banned: npt.NDArray[np.int64],
+    banned_ends: npt.NDArray[np.int64],
     features: bool,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Sums over the picks of each bucket, by weight exp(logit - shift) / rate, or zero for the sorted `banned`.
+    part: int,
+    parts: int,
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+]:
+    """For each query `pick` rows, or one of equal parts of them, and sum over those of each bucket.
 
-    When `coded`, the logits of buckets of a rate below one are those of the codes, and one pick in 32, from `phase` on,
-    is read and counts for 32 times its difference: so sums have the right mean over phases 0 to 31.
-    With `features` also of weighted rows. Returns sums, sums of squares, both (K, 1) or (K, 1 + d), and sums of weight
-    times weighted row, (K, 0) or (K, d).
+    A row counts exp(logit - shift) / rate, or zero if `banned`. Where a query is `coded`, the logits of buckets of a
+    rate below one are those of the codes, and one pick in 32, from one on that the last uniform gives, is read and
+    counts for 32 times its difference: so sums have the right mean. With `features` also of weighted rows. Returns
+    picks, (queries, K), sums and sums of squares, both (queries, K, 1) or (queries, K, 1 + d), and sums of weight times
+    weighted row, (queries, K, 0) or (queries, K, d).
     """
-    logits = (rows[positions] @ query).astype(np.float64) * inverse_temperature
-    weights = np.exp(logits - shift)
-    by_code = codes[positions] @ (code_step * query) + code_low @ query
-    rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shift)
-    read = np.where(np.arange(len(positions)) % _CHECKED == phase, _CHECKED, 0)
-    least = np.repeat(rates, np.diff(ends))
-    weights = np.where(coded & (least < 1.0), rough + read * (weights - rough), weights)
-    weights = np.where(np.isin(positions, banned), 0.0, weights / np.maximum(least, 1e-300))[:, None]
-    weighted = weights * rows[positions].astype(np.float64)[:, : rows.shape[1] if features else 0]
-    values = np.concatenate([weights, weighted], axis=1)
+    size, buckets = rates.shape
+    wide = rows.shape[1] if features else 0
+    picks = np.zeros((size, buckets), dtype=np.int64)
+    plain, squares = np.zeros((size, buckets, 1 + wide)), np.zeros((size, buckets, 1 + wide))
+    cross = np.zeros((size, buckets, wide))
+    for q, query in enumerate(queries):
+        out, unread = banned[banned_ends[q] : banned_ends[q + 1]], int(uniforms[q, -1] * _CHECKED)
+        for b, rate in enumerate(rates[q]):
+            found = _pick(begins, before, edges[q], rates[q], uniforms[q], b, part, parts)
+            weights = np.exp((rows[found] @ query).astype(np.float64) * inverse_temperature - shifts[q])
+            if coded[q] and rate < 1.0:
+                by_code = codes[found] @ (code_step * query) + code_low @ query
+                rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
+                read = np.arange(len(found)) % _CHECKED == unread
+                weights = rough + np.where(read, _CHECKED, 0) * (weights - rough)
+            weights = np.where(np.isin(found, out), 0.0, weights)[:, None] / max(rate, 1e-300)
+            weighted = weights * rows[found].astype(np.float64)[:, :wide]
+            values = np.concatenate([weights, weighted], axis=1)
+            picks[q, b], unread = len(found), (unread - len(found)) % _CHECKED
+            plain[q, b], squares[q, b] = values.sum(axis=0), (values**2).sum(axis=0)
+            cross[q, b] = (weights * weighted).sum(axis=0)
+    return picks, plain, squares, cross
 
-    def by_bucket(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        found = [columns[ends[b] : ends[b + 1]].sum(axis=0) for b in range(len(rates))]
-        return np.array(found, dtype=np.float64).reshape(len(rates), columns.shape[1])
 
-    return by_bucket(values), by_bucket(values**2), by_bucket(weights * weighted)
+def spread(
+    rates: npt.NDArray[np.float64],
+    picks: npt.NDArray[np.int64],
+    plain: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    cross: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Totals of what `weigh` summed, (queries, 1 + d), their variances, and covariances with the first, (queries, d).
+
+    Picks spread around the mean of their bucket; one that is alone, around zero.
+    """
+    m = picks[:, :, None].astype(np.float64)
+    centre = np.where(m > 1, 1 / np.maximum(m, 1), 0.0)
+    factor = (1 - rates[:, :, None]) * np.where(m > 1, m / np.maximum(m - 1, 1), 1.0)
+    variance = (factor * (squares - centre * plain**2)).sum(axis=1)
+    covariance = (factor * (cross - centre * plain[:, :, :1] * plain[:, :, 1:])).sum(axis=1)
+    return plain.sum(axis=1), np.maximum(variance, 0.0), covariance
 
 
 def bin_scores(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+class Aspect(NamedTuple):
+    """A plan for some of its thetas."""
+
+    queries: npt.NDArray[np.float32]
+    survey: Survey
+    banned: Ints
+    """Positions that must not win, theta after theta, sorted for each."""
+    banned_ends: Ints
+    """Where those of each theta end, from zero."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Storage ranked for the thetas of a query, and for each theta its line in a table of levels."""
@@ -28,6 +40,8 @@ class Plan:
     survey: Survey
     levels: Levels
     lines: list[int]
+    norms: list[float]
+    """|theta|"""
 
     @classmethod
     def for_draws(cls, query: Query, size: int = 1) -> "Plan":
@@ -57,7 +71,7 @@ class Plan:
             calibration.place(norm / query.temperature, best / norm, reach / (norm * largest)) if norm > 0 else 0
             for norm, best, reach in zip(norms, along, reaches, strict=True)
         ]
-        return cls(query, index, calibration, survey, levels, lines)
+        return cls(query, index, calibration, survey, levels, lines, norms)
 
     @property
     def rows(self) -> list[float]:
@@ -73,18 +87,28 @@ class Plan:
         positions = [np.sort(self.query.features.locate(ids)) for ids in excluded]
         return np.concatenate(positions), np.cumsum([0, *map(len, excluded)])
 
+    def of(self, thetas: Sequence[int]) -> "Aspect":
+        """What kernels need to know of some thetas, in increasing order."""
+        banned, ends = self.banned
+        if len(thetas) == self.query.size:
+            return Aspect(self.query.thetas, self.survey, banned, ends)
+        banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
+        ends = np.concatenate([[0], np.cumsum(np.diff(ends)[thetas])])
+        return Aspect(self.query.thetas[thetas], self.survey.at(thetas), banned, ends)
+
     def label(self, thetas: Sequence[int]) -> Label:
         """What may be said of these thetas together."""
-        lines, n = {self.lines[b] for b in thetas}, self.query.features.n
-        if any(self.levels.rows[line] < n and not self.levels.met[line] for line in lines):
-            return "heuristic"
-        if all(self.levels.rows[line] >= n for line in lines):
+        n = self.query.features.n
+        sampled = {self.lines[b] for b in thetas if self.levels.rows[self.lines[b]] < n}
+        if not sampled:
             return "exact"
+        if not all(self.levels.met[line] for line in sampled):
+            return "heuristic"
         return "heuristic" if any(len(self.query.excluded[b]) for b in thetas) else "calibrated"
 
     def row_hazards(self, b: int) -> Floats:
         """The hazard of every row for theta b, by id, (n,); of a plan for draws."""
-        begins, before, edges = (column[b] for column in self.survey[:3])
+        begins, before, edges = *self.survey[:2], self.survey.edges[b]
         levels = self.levels.table[self.lines[b]]
         hazards = np.empty(self.query.features.n)
         for level, low, high in zip(levels, edges[:-1], edges[1:], strict=True):

@@ -7,8 +7,7 @@ the rate of each: unbiased for Z and every numerator, with a variance from the p
 """
 
 from dataclasses import dataclass
-from math import ceil, inf, sqrt
-from typing import NamedTuple
+from math import ceil
 
 import numpy as np
 
@@ -18,9 +17,9 @@ from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.plan import Plan
 from lazygumbel.methods.stratified_draws import candidates, winners
-from lazygumbel.methods.stratified_sums import Sums, sums
-from lazygumbel.methods.weighing import stack
-from lazygumbel.results import Draws, Label, OrderedDraws, worse_label
+from lazygumbel.methods.stratified_sums import sums
+from lazygumbel.methods.weighing import concatenate, stack
+from lazygumbel.results import Draws, Label, Moments, OrderedDraws, worse_label
 from lazygumbel.threads import map_threads
 
 __all__ = ["Stratified"]
@@ -104,55 +103,50 @@ class Stratified:
         one of draws, unless f is not ours to call from several.
         """
         if query.size < _SHARED_FROM or not (f is None or isinstance(f, Phi)):
-            cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, query.size, _THETAS_AT_ONCE)]
+            cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, max(query.size, 1), _THETAS_AT_ONCE)]
             parts = [self._looks(query.at(cut), f, rng, 2) for cut in cuts]
         else:
             cuts = _cuts(query.size)
             streams = rng.spawn(len(cuts))
             queries = (query.at(cut) for cut in cuts)
             parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
+        if len(parts) == 1:
+            return parts[0]
         label: Label = "exact"
         for part in parts:
             label = worse_label(label, part.label)
-        sums = [one for part in parts for one in part.sums]
-        rows = np.array([one.rows for one in sums], dtype=np.int64)
-        return Seen(stack([one.moments for one in sums]), rows, label)
+        return Seen(concatenate([part.moments for part in parts]), np.concatenate([part.rows for part in parts]), label)
 
-    def _looks(self, query: Query, f: Function | None, rng: np.random.Generator, threads: int) -> "_Looks":
+    def _looks(self, query: Query, f: Function | None, rng: np.random.Generator, threads: int) -> Seen:
+        """For thetas that are routed together."""
         plan = Plan.for_sums(query, self.rel_err)
-        found: list[Sums] = []
-        label: Label = "exact"
-        for b in range(query.size):
-            one, claim = self._look(plan, b, f, rng, threads)
-            found.append(one)
-            label = worse_label(label, claim)
-        return _Looks(found, label)
-
-    def _look(
-        self, plan: Plan, b: int, f: Function | None, rng: np.random.Generator, threads: int
-    ) -> tuple[Sums, Label]:
-        n = plan.query.features.n
-        target = plan.calibration.rel_err if self.rel_err is None else self.rel_err
-        rates, rows = plan.levels.table[plan.lines[b]], 0
+        target = _AGAIN * (plan.calibration.rel_err if self.rel_err is None else self.rel_err)
+        most, sizes = _DENSE_SHARE * query.features.n, plan.levels.sizes
+        rows = np.zeros(query.size, dtype=np.int64)
+        found: dict[int, Moments] = {}
+        left = [b for b, expected in enumerate(plan.rows) if expected <= most]
+        rates = plan.levels.table[[plan.lines[b] for b in left]]
         for _ in range(_LOOKS):
-            if rates @ plan.levels.sizes > _DENSE_SHARE * n:
+            if not left:
                 break
-            seen = sums(plan, b, rates, f, rng, threads)
-            rows += seen.rows
-            total, variance = float(seen.moments.total), float(seen.moments.var_total)
-            error = sqrt(variance) / total if total > 0 else inf
-            if error <= _AGAIN * target:
-                return seen._replace(rows=rows), plan.label([b])
-            rates = np.minimum(1.0, rates * min((error / target) ** 2, 16.0))
-        exact = Exhaustive().moments(plan.query.at(slice(b, b + 1)), f, rng)
-        return Sums(exact.moments.at(0), rows + n), "exact"
-
-
-class _Looks(NamedTuple):
-    """Looks at the thetas of a part of a batch, and what may be said of them together."""
-
-    sums: list[Sums]
-    label: Label
+            seen = sums(plan, left, rates, f, rng, threads)
+            errors = seen.errors
+            good = errors <= target
+            if len(left) == query.size and good.all():
+                return Seen(seen.moments, seen.rows, plan.label(left))
+            rows[left] += seen.rows
+            found |= {left[j]: seen.moments.at(j) for j in np.flatnonzero(good).tolist()}
+            # A look that was too short is repeated with rates that its own error asks for.
+            factors = np.minimum((_AGAIN * errors / target) ** 2, 16.0)
+            rates = np.minimum(1.0, rates * factors[:, None])
+            again = np.flatnonzero(~good & (rates @ sizes <= most))
+            left, rates = [left[j] for j in again], rates[again]
+        label = plan.label(list(found)) if found else "exact"
+        for b in range(query.size):
+            if b not in found:
+                found[b] = Exhaustive().moments(query.at(slice(b, b + 1)), f, rng).moments.at(0)
+                rows[b] += query.features.n
+        return Seen(stack([found[b] for b in range(query.size)]), rows, label)
 
 
 def _cuts(size: int) -> list[slice]:
@@ -169,12 +163,12 @@ def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candid
 def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
     """For thetas that are routed together."""
     plan = Plan.for_draws(query)
-    rows, hits, walk = plan.levels.rows, plan.levels.hits, _SEGMENT * plan.survey.begins.shape[1]
+    rows, hits, walk = plan.levels.rows, plan.levels.hits, _SEGMENT * len(plan.survey.begins) / max(query.size, 1)
     lazy = [
         b for b, line in enumerate(plan.lines) if rows[line] + size * (_HIT * hits[line] + walk) <= query.features.n
     ]
     won = winners(plan, lazy, size, rng)
-    if len(lazy) == query.size and won.values.min(initial=0.0) > -inf:
+    if len(lazy) == query.size and not won.failed:
         return Draws(won.ids.T, won.values.T, won.rows.sum(axis=1), plan.label(lazy))
     ids = np.zeros((size, query.size), dtype=np.int64)
     values = np.full((size, query.size), -np.inf)

@@ -29,6 +29,8 @@ class Winners(NamedTuple):
     values: Floats
     rows: Ints
     """Rows looked at; what all draws of a theta share counts for the first of them."""
+    failed: int
+    """How many looks nothing could win."""
 
 
 class _Part(NamedTuple):
@@ -54,21 +56,22 @@ def winners(plan: Plan, thetas: Sequence[int], size: int, rng: np.random.Generat
     if len(thetas) <= step and size == draws:
         return _part(plan, thetas, size, room, rng)
     shape = (len(thetas), size)
-    found = Winners(np.zeros(shape, np.int64), np.full(shape, -np.inf), np.zeros(shape, np.int64))
+    found = np.zeros(shape, np.int64), np.full(shape, -np.inf), np.zeros(shape, np.int64)
+    failed = 0
     for a in range(0, len(thetas), step):
         for s in range(0, size, draws):
             some = slice(a, a + step), slice(s, s + draws)
-            part = _part(plan, thetas[some[0]], min(draws, size - s), room, rng)
+            *part, more = _part(plan, thetas[some[0]], min(draws, size - s), room, rng)
             for held, column in zip(found, part, strict=True):
                 held[some] = column
-    return found
+            failed += more
+    return Winners(*found, failed)
 
 
 def _part(plan: Plan, thetas: Sequence[int], size: int, room: int, rng: np.random.Generator) -> Winners:
     part = _Part.draw(thetas, size, room, rng)
     won = _carry_out(plan, part)
-    _finish(plan, part, won, rng)
-    return won
+    return _finish(plan, part, won, rng) if won.failed else won
 
 
 def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates, int]:
@@ -80,8 +83,8 @@ def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates
         exponentials = np.concatenate([exponentials, rng.standard_exponential(int(1.2 * hits) + 300)])
         count, positions, logits, values = kernels.look(
             plan.index.features.stored,
-            plan.survey.begins[b],
-            plan.survey.before[b],
+            plan.survey.begins,
+            plan.survey.before,
             plan.survey.edges[b],
             plan.levels.table[plan.lines[b]],
             plan.query.thetas[b],
@@ -98,39 +101,31 @@ def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates
 
 
 def _carry_out(plan: Plan, part: _Part) -> Winners:
-    thetas, whole = part.thetas, len(part.thetas) == plan.query.size
-    banned, ends = plan.banned
-    if not whole:
-        banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
-        ends = np.concatenate([[0], np.cumsum(np.diff(ends)[thetas])])
-    survey = plan.survey if whole else plan.survey.at(thetas)
-    positions, values, heads, rows = kernels.winners(
+    queries, survey, banned, ends = plan.of(part.thetas)
+    positions, values, rows, failed = kernels.winners(
         plan.index.features.stored,
         *plan.index.codes,
         survey.begins,
         survey.before,
         survey.edges,
-        plan.levels.table[[plan.lines[b] for b in thetas]],
-        plan.query.thetas if whole else plan.query.thetas[thetas],
+        plan.levels.table[[plan.lines[b] for b in part.thetas]],
+        queries,
         1.0 / plan.query.temperature,
         banned,
         ends,
         part.exponentials,
         part.uniforms,
     )
-    if rows.size:
-        rows[:, 0] += np.where(rows[:, 0] < 0, 0, heads)
-    return Winners(plan.index.order[positions], values, rows)
+    return Winners(plan.index.order[positions], values, rows, failed)
 
 
-def _finish(plan: Plan, part: _Part, won: Winners, rng: np.random.Generator) -> None:
+def _finish(plan: Plan, part: _Part, won: Winners, rng: np.random.Generator) -> Winners:
     """Continue the looks whose random numbers ran out, each with more of its own stream."""
-    if won.rows.min(initial=0) >= 0:
-        return
     for j, s in zip(*np.nonzero(won.rows < 0), strict=True):
         stream = part.exponentials[j, s]
         while won.rows[j, s] < 0:
             stream = np.concatenate([stream, rng.standard_exponential(len(stream))])
             alone = _Part(part.thetas[j : j + 1], stream[None, None], part.uniforms[j : j + 1, s : s + 1])
-            for column, again in zip(won, _carry_out(plan, alone), strict=True):
+            for column, again in zip(won[:3], _carry_out(plan, alone)[:3], strict=True):
                 column[j, s] = again[0, 0]
+    return won._replace(failed=int(np.isneginf(won.values).sum()))

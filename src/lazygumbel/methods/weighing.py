@@ -1,6 +1,8 @@
 """Moments of rows that are seen for certain, and of a batch from its thetas."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +11,9 @@ from lazygumbel import kernels
 from lazygumbel.methods.base import Function, Phi
 from lazygumbel.results import Moments
 
-__all__ = ["WeightedSums", "stack", "weigh"]
+__all__ = ["WeightedSums", "concatenate", "stack", "weigh"]
+
+Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 4096
 """So many values of f fit in cache."""
@@ -18,7 +22,7 @@ _ROWS_AT_ONCE = 4096
 class WeightedSums(NamedTuple):
     """Sums over rows of w f, of (w f)^2 and of w^2 f, each of the shape of a value of f."""
 
-    values: npt.NDArray[np.float64]
+    values: Floats
     squares: npt.NDArray[np.float64]
     cross: npt.NDArray[np.float64]
 
@@ -54,18 +58,22 @@ def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Functi
     return Moments(np.asarray(shift), total, zero, weighted, none, none)
 
 
-def stack(parts: list[Moments]) -> Moments:
+def stack(parts: Sequence[Moments]) -> Moments:
     """Moments of shape () for each theta as one of shape (B,)."""
+    return _joined(parts, np.stack)
 
-    def gather(values: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
-        present = [v for v in values if v is not None]
-        return np.stack(present) if present else None
 
-    return Moments(
-        np.array([p.shift for p in parts]),
-        np.array([p.total for p in parts]),
-        np.array([p.var_total for p in parts]),
-        gather([p.weighted for p in parts]),
-        gather([p.var_weighted for p in parts]),
-        gather([p.covariance for p in parts]),
-    )
+def concatenate(parts: Sequence[Moments]) -> Moments:
+    """Moments of shapes (B1,), (B2,) and so on as one."""
+    return _joined(parts, np.concatenate)
+
+
+def _joined(parts: Sequence[Moments], join: Callable[[list[Floats]], Floats]) -> Moments:
+    if not parts:  # of no thetas
+        return Moments(*np.empty((3, 0)))
+
+    def column(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else join(values)
+
+    return Moments(*(column(field.name) for field in fields(Moments)))

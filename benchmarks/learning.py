@@ -219,7 +219,7 @@ def main() -> None:
         results["walk"] = walk(glove, 2_000 if options.quick else 200_000)
         print("\nMarkov chain, GloVe")
         for key, value in results["walk"].items():
-            print(f"{key:40}{value if isinstance(value, str | list) else format(value, ',.4g')}")
+            print(f"{key:46}{value if isinstance(value, str | list) else format(value, ',.4g')}")
     if "torch" in options.only:
         results["torch"] = torch_loss(options.models, options.quick)
         print("\nTraining an encoder with the loss over all words\n" + json.dumps(results["torch"], indent=2))

@@ -18,12 +18,12 @@ import shutil
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Reader", "Writer", "check_target", "read_config", "writing"]
+__all__ = ["Reader", "Writer", "check_target", "read_config", "replacing", "writing"]
 
 FORMAT = "lazygumbel-model"
 VERSION = 3
@@ -156,6 +156,21 @@ def writing(path: Path) -> Generator[Writer]:
         raise
     _flush(path)
     _sweep(path, keep=folder.name)
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[IO[bytes]]:
+    """A stream to a new file that takes the place of `path` when the block ends, and leaves no trace if it fails."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def check_target(path: Path) -> None:

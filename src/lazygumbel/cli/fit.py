@@ -13,9 +13,10 @@ import typer
 from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
 from lazygumbel.indexes import ExactIndex
-from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit, replacing
+from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit
 from lazygumbel.methods import Estimator, Exhaustive, Stratified, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
+from lazygumbel.persist import replacing
 
 __all__: list[str] = []
 

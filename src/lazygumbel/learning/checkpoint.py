@@ -1,13 +1,9 @@
 """A run on disk, written so that what was there before is lost only once the new file is whole."""
 
 import json
-import os
-import secrets
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,8 +12,9 @@ import numpy.typing as npt
 from lazygumbel.learning.anchored import Anchor, Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
 from lazygumbel.learning.records import History, Record
+from lazygumbel.persist import replacing
 
-__all__ = ["File", "check_file", "replacing"]
+__all__ = ["File", "check_file"]
 
 _FORMAT, _VERSION = "lazygumbel-fit", 1
 
@@ -104,18 +101,3 @@ def check_file(path: Path, name: str) -> None:
         raise ValueError(f"{name}: {path} is a folder; give the path of a file")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{name}: there is no folder {path.absolute().parent}")
-
-
-@contextmanager
-def replacing(path: Path) -> Generator[IO[bytes]]:
-    """A stream to a new file that takes the place of `path` when the block ends, and leaves no trace if it fails."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with draft.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -5,9 +5,7 @@ page: verdicts and tables in sight, raw numbers and the points of figures (of lo
 """
 
 import json
-import os
 import re
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -16,6 +14,7 @@ from typing import Any, cast
 
 from lazygumbel.paper.draw import INKS, Drawing, draw, number
 from lazygumbel.paper.section import Curve, Figure, Section, Table, Verdict
+from lazygumbel.persist import replacing
 
 __all__ = ["headline", "write_report"]
 
@@ -49,8 +48,10 @@ def write_report(out: Path, header: dict[str, Any], sections: list[Section]) -> 
     page = _page(header, sections, drawings)
     (out / "figures").mkdir(parents=True, exist_ok=True)
     for name, drawing in drawings.items():
-        _replace(out / "figures" / f"{name}.png", drawing.png)
-    _replace(out / "report.html", page.encode())
+        with replacing(out / "figures" / f"{name}.png") as stream:
+            stream.write(drawing.png)
+    with replacing(out / "report.html") as stream:
+        stream.write(page.encode())
     return out / "report.html"
 
 
@@ -74,19 +75,6 @@ def _check_names(kind: str, names: list[str]) -> None:
             raise ValueError(f"{kind} {name!r}: a name is letters, digits, dots, dashes and underscores")
         if times > 1:
             raise ValueError(f"{kind} {name!r}: {times} of them have this name")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with draft.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 # The page

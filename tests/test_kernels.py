@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from lazygumbel import kernels
 from lazygumbel.features import Features
 from lazygumbel.indexes.codes import Codes
 from lazygumbel.kernels import compiled, reference
+from lazygumbel.kernels.dot import dot, lay_out
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
+
+LENGTHS = (1, 2, 3, 5, 9, 16, 17, 33)
+"""Of rows: below, at and above the width of a vector."""
 
 
 class Case(NamedTuple):
@@ -68,7 +73,7 @@ class Ranked(NamedTuple):
     @classmethod
     def draw(cls, draw: st.DrawFn) -> "Ranked":
         rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-        segments, d, size = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 4))
+        segments, d, size = draw(st.integers(1, 12)), draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 4))
         sizes = rng.integers(0, 30, segments)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         ordered = np.array([rng.permutation(segments) for _ in range(size)])
@@ -98,7 +103,7 @@ def rank_cells_cases(draw: st.DrawFn) -> Case:
 def survey_cases(draw: st.DrawFn) -> Case:
     """Whole numbers, so that both twins rank by the same scores to the bit."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    groups, d, size = draw(st.integers(1, 8)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    groups, d, size = draw(st.integers(1, 8)), draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 4))
     fewest = draw(st.integers(1, groups))
     most = draw(st.integers(fewest, groups))
     cells_of_group = rng.integers(1, 6, groups)
@@ -259,6 +264,24 @@ def test_the_reference_is_what_it_says():
     positions, scores = reference.score_ranges(rows, np.array([2, 0, 3]), np.array([4, 0, 4]), queries[1])
     assert positions.tolist() == [2, 3, 3]
     assert scores.tolist() == [21, 30, 30]
+
+
+@njit
+def inner_products(matrix: np.ndarray, laid_out: np.ndarray) -> np.ndarray:
+    return np.array([dot(matrix, i, laid_out) for i in range(matrix.shape[0])])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+def test_inner_products_of_any_type_and_length(dtype: type):
+    rng = np.random.default_rng(0)
+    low = 0 if dtype is np.uint8 else -255
+    for d in (*range(1, 70), 127, 128, 300):
+        matrix, query = rng.integers(low, 256, (5, d)).astype(dtype), rng.integers(1, 10, d).astype(np.float32)
+        truth = matrix.astype(np.float64) @ query
+        np.testing.assert_array_equal(inner_products(matrix, lay_out(query)), truth)
+        # Control: the layout matters where a row is longer than a vector, and not a whole number of them.
+        padded = np.pad(query, (0, 16))
+        assert np.array_equal(inner_products(matrix, padded), truth) == (d < 16 or d % 16 == 0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 _LADDER = np.geomspace(1.25, 160.0, 8)
 """Scales |theta| / temperature, in units of one over the largest norm of a row: 1.25 to 160."""
 _BINS = 1024
-_WORK, _LEAST, _MOST = 1.6e11, 1024, 2048
+_WORK, _LEAST, _MOST = 2e11, 1024, 2048
 """Products of numbers that may be spent on scores, and how many thetas that may give: what is rare needs many."""
 _FRESH_SHARE = 0.25
 """Of the thetas: they are kept for the report."""
@@ -140,8 +140,8 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
             misses.append(missed)
         return t, rows.sum(axis=1), misses
 
-    # Scores of as many thetas at once as fill 64 MiB.
-    chunk = max(1, 2**24 // index.features.n)
+    # Scores of as many thetas at once as fill 256 MiB: the product is twice as quick as with half of them.
+    chunk = max(1, 2**26 // index.features.n)
     with progress.task("calibrating", total) as task:
         for a in range(0, total, chunk):
             some = directions[a : a + chunk]

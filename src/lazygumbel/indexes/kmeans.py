@@ -10,8 +10,8 @@ from lazygumbel.progress import Progress
 
 __all__ = ["Centroids", "spherical_kmeans"]
 
-_ROWS_PER_CELL = 64
-_ROUNDS = 10
+_ROWS_PER_CELL = 48
+_ROUNDS = 8
 _ONE_LEVEL = 256
 """Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""
 _CELLS_PER_GROUP = 8

@@ -11,6 +11,7 @@ them where there is one group, nearly all where there are many.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,13 +26,14 @@ from lazygumbel.indexes.kmeans import Centroids, spherical_kmeans
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
+from lazygumbel.threads import map_threads, one_blas_thread
 
 __all__ = ["PartitionIndex", "Survey", "default_cells"]
 
 _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
-_CELLS_FACTOR = 587
+_CELLS_FACTOR = 397
 _LEAST_OPENED = 48
 """Groups that a survey opens at least."""
 _LEFT = 1e-3
@@ -45,7 +47,7 @@ _ROWS_AT_ONCE = 2**14
 
 def default_cells(n: int, d: int) -> int:
     """Number of cells for n rows of length d: finer cells save rows, but each costs a row of length d to route by."""
-    return max(1, min(n // 8, round(_CELLS_FACTOR * n**0.4 / d**0.6)))
+    return max(1, min(n // 8, round(_CELLS_FACTOR * n**0.4 / d**0.5)))
 
 
 class Survey(NamedTuple):
@@ -301,31 +303,44 @@ def _bucket_edges(cells: int, groups: int, opening: Opening) -> tuple[npt.NDArra
 def _assign(
     features: Features, centroids: Centroids, progress: Progress
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Cell and norm of every row, by id: the nearest cell of the nearest groups."""
-    cells, groups, ends = centroids
-    opened = min(_ASSIGNED, len(groups))
+    """Cell and norm of every row, by id: the nearest cell, of all or of the nearest groups."""
+    # One large product is quicker than many small ones, unless it is very large.
+    nearest = _nearest_of_all if len(centroids.groups) <= 8 * _ASSIGNED else _nearest_of_some
     cell_of = np.empty(features.n, dtype=np.int64)
     norms = np.empty(features.n, dtype=np.float32)
+
+    def assign(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+        norms[ids] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+        cell_of[ids] = nearest(rows, centroids)
+        return len(ids)
+
     with progress.task("assigning rows to cells", features.n) as task:
-        for ids, rows in features.blocks(_ROWS_AT_ONCE):
-            norms[ids] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-            task.advance(len(ids))
-            if 8 * opened >= len(groups):  # then one large product is quicker, and finds no worse
-                cell_of[ids] = np.concatenate(
-                    [(rows[a : a + 1024] @ cells.T).argmax(axis=1) for a in range(0, len(rows), 1024)]
-                )
-                continue
-            near = rows @ groups.T
-            cut = np.partition(near, len(groups) - opened, axis=1)[:, len(groups) - opened]
-            best = np.full(len(rows), -np.inf, dtype=np.float32)
-            chosen = np.zeros(len(rows), dtype=np.int64)
-            for g in range(len(groups)):
-                asking = np.flatnonzero(near[:, g] >= cut)
-                scores = rows[asking] @ cells[ends[g] : ends[g + 1]].T
-                found = scores.argmax(axis=1)
-                score = scores[np.arange(len(asking)), found]
-                better = score > best[asking]
-                best[asking[better]] = score[better]
-                chosen[asking[better]] = ends[g] + found[better]
-            cell_of[ids] = chosen
+        blocks = features.blocks(_ROWS_AT_ONCE)
+        while some := list(islice(blocks, 8)):  # a few at a time, so that a file is not read whole
+            with one_blas_thread():
+                for count in map_threads(assign, *zip(*some, strict=True)):
+                    task.advance(count)
     return cell_of, norms
+
+
+def _nearest_of_all(rows: npt.NDArray[np.float32], centroids: Centroids) -> npt.NDArray[np.int64]:
+    cells = centroids.cells.T
+    return np.concatenate([(rows[a : a + 1024] @ cells).argmax(axis=1) for a in range(0, len(rows), 1024)])
+
+
+def _nearest_of_some(rows: npt.NDArray[np.float32], centroids: Centroids) -> npt.NDArray[np.int64]:
+    """The nearest cell of the nearest groups."""
+    cells, groups, ends = centroids
+    near = rows @ groups.T
+    cut = np.partition(near, len(groups) - _ASSIGNED, axis=1)[:, len(groups) - _ASSIGNED]
+    best = np.full(len(rows), -np.inf, dtype=np.float32)
+    chosen = np.zeros(len(rows), dtype=np.int64)
+    for g in range(len(groups)):
+        asking = np.flatnonzero(near[:, g] >= cut)
+        scores = rows[asking] @ cells[ends[g] : ends[g + 1]].T
+        found = scores.argmax(axis=1)
+        score = scores[np.arange(len(asking)), found]
+        better = score > best[asking]
+        best[asking[better]] = score[better]
+        chosen[asking[better]] = ends[g] + found[better]
+    return chosen

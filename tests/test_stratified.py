@@ -122,25 +122,25 @@ def test_z_and_its_variance_are_unbiased_and_intervals_cover():
     theta, temperature, copies = rows_of("unit")[3], 0.2, 20_000
     probabilities, log_z = exact("unit", theta, temperature)
     dist = model_of()(np.tile(theta, (copies, 1)), temperature=temperature)
-    estimate = dist.log_partition(method=lg.Stratified(rel_err=0.03), rng=6)
-    relative = np.exp(estimate.value - log_z)
-    assert mean_p(relative, 1.0) > 1e-4
-    assert mean_p(relative * 1.005, 1.0) < 1e-10
-    variance = (estimate.stderr * relative) ** 2
-    # Picks at even distances spread less than the simple sample they are taken for, how much depends on the distance:
-    # intervals are never too narrow.
-    assert 0.95 < variance.mean() / relative.var() < 1.9
-    low, high = estimate.interval(0.95)
-    assert 0.94 < np.mean((low <= log_z) & (log_z <= high)) < 0.99
+    for rel_err in (0.05, 0.03, 0.02):  # other rates, other stretches
+        estimate = dist.log_partition(method=lg.Stratified(rel_err=rel_err), rng=6)
+        relative = np.exp(estimate.value - log_z)
+        assert mean_p(relative, 1.0) > 1e-4
+        assert mean_p(relative * 1.005, 1.0) < 1e-10
+        variance = (estimate.stderr * relative) ** 2
+        # Stretches spread less than the simple sample they are taken for.
+        assert 0.95 < variance.mean() / relative.var() < 1.4
+        low, high = estimate.interval(0.95)
+        assert 0.94 < np.mean((low <= log_z) & (log_z <= high)) < 0.98
     few = model_of()(np.tile(theta, (4_000, 1)), temperature=temperature)
     mean = few.expectation(method=lg.Stratified(rel_err=0.03), rng=7)
     low, high = mean.interval(0.95)
     truth = probabilities @ rows_of("unit").astype(np.float64)
-    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.99
+    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.985
     entropy = few.entropy(method=lg.Stratified(rel_err=0.03), rng=8)
     low, high = entropy.interval(0.95)
     truth = -(probabilities @ np.log(probabilities))
-    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.99
+    assert 0.94 < np.mean((low <= truth) & (truth <= high)) < 0.985
 
 
 def test_a_tighter_error_looks_at_more_rows_and_meets_it():

@@ -37,6 +37,7 @@ _AHEAD = 24
 """Rows that are asked for before they are needed."""
 _ROUTE_STEP = np.float32(1 / 32767)
 _CHECKED = 32
+_STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _CODES_HELP = 2.0
 """Where codes may be off by more than this many nats, too many rows would have to be read as well."""
 
@@ -402,6 +403,16 @@ def _most_picks(before: npt.NDArray[np.int64], low: int, high: int, rate: float,
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
+def _place(j: int, seed: np.uint64, stride: float) -> int:
+    """A row of stretch j, by the j-th number of SplitMix64."""
+    z = seed + np.uint64(j + 1) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z = z ^ (z >> np.uint64(31))
+    return int((j + np.float64(z >> np.uint64(11)) * 2.0**-53) * stride)
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
 def _pick(
     begins: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
@@ -416,18 +427,18 @@ def _pick(
     """Fill in the picks of one bucket, segments `low` to `high`: how many."""
     if rate <= 0.0:
         return 0
-    base, stride = before[low], 1.0 / rate
+    base, stride, seed = before[low], 1.0 / rate, np.uint64(uniform * 2.0**53)
     picks = int(np.ceil((before[high] - base) * rate))
     j, last = picks * part // parts, picks * (part + 1) // parts
     k, m = low, 0
     while k < high and j < last:
         end, shift = before[k + 1] - base, begins[k] - before[k] + base
-        place = int((j + uniform) * stride)
+        place = _place(j, seed, stride)
         while place < end and j < last:
             positions[m] = shift + place
             m += 1
             j += 1
-            place = int((j + uniform) * stride)
+            place = _place(j, seed, stride)
         k += 1
     return m
 

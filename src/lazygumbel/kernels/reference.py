@@ -21,6 +21,7 @@ __all__ = [
 _RANK_BINS = 2048
 _ROUTE_STEP = np.float32(1 / 32767)
 _CHECKED = 32
+_STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def gather_dot(
@@ -233,11 +234,13 @@ def pick(
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """In each bucket the rows floor((j + u) / rate), for j = 0, 1 and so on, with the bucket's uniform u in [0, 1).
+    """In each bucket one row from every stretch of 1 / rate rows, at a random place in it: floor((j + u) / rate).
 
-    Every row is picked with probability `rate`, and one in 1 / rate rows in any stretch of a bucket: rows are in random
-    order inside a cell, and cells in order of rank. Returns positions, bucket by bucket, and where the buckets end,
-    (K + 1,) from zero.
+    Each row is picked `rate` times on average, one at an end of a stretch at times twice; the last stretch may be
+    shorter, and then picks a row with less probability. The bucket's uniform in [0, 1) seeds the u of its stretches,
+    which are numbers of SplitMix64, one after the other: with one u for all there would be few different samples, and
+    nothing would be known of how they spread. Returns positions, bucket by bucket, and where the buckets end, (K + 1,)
+    from zero.
     """
     picked = [_pick(begins, before, edges, rates, uniforms, bucket, 0, 1) for bucket in range(len(rates))]
     return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
@@ -259,7 +262,11 @@ def _pick(
         return inside[:0]
     picks = int(np.ceil(len(inside) * rate))
     j = np.arange(picks * part // parts, picks * (part + 1) // parts)
-    places = np.floor((j + uniforms[bucket]) * (1.0 / rate)).astype(np.int64)
+    z = np.uint64(uniforms[bucket] * 2.0**53) + (j + 1).astype(np.uint64) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z = z ^ (z >> np.uint64(31))
+    places = np.floor((j + (z >> np.uint64(11)) * 2.0**-53) * (1.0 / rate)).astype(np.int64)
     return inside[places[places < len(inside)]]
 
 

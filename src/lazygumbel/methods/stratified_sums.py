@@ -1,9 +1,9 @@
-"""Sums by `Stratified`: rows picked at even distances in each bucket, weighed by one over their rate.
+"""Sums by `Stratified`: rows picked from every stretch of each bucket, weighed by one over their rate.
 
-A row is picked with the rate of its bucket: the sums are unbiased. So they are where rows are weighed by their codes,
-because some are read as well and stand for the others. Picks spread no more than a simple random sample of the bucket
-would, for every cell gives its share: the variance is that of the picks around the bucket's mean, which errs on the
-safe side.
+A row is picked as often, on average, as the rate of its bucket says: the sums are unbiased. So they are where rows are
+weighed by their codes, because some are read as well and stand for the others. Picks spread no more than a simple
+random sample of the bucket would, for every cell gives its share: the variance is that of the picks around the
+bucket's mean, which errs on the safe side.
 """
 
 from collections.abc import Sequence

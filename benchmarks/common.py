@@ -208,7 +208,7 @@ def _pick(
 class Truth(NamedTuple):
     """Exact answers for thetas, and the rows heavy enough to be missed by a sampler that looks at l of n or more."""
 
-    l: int  # noqa: E741
+    l: int  # noqa: E741  # the paper's name
     log_z: np.ndarray
     """(T,)"""
     owner: np.ndarray
@@ -219,7 +219,7 @@ class Truth(NamedTuple):
     """Their probabilities, (m,)."""
 
     @classmethod
-    def of(cls, features: lg.Features, thetas: np.ndarray, temperature: float, l: int) -> "Truth":  # noqa: E741
+    def of(cls, features: lg.Features, thetas: np.ndarray, temperature: float, l: int) -> "Truth":  # noqa: E741  # the paper's name
         """By brute force in float64, from scores in float32."""
         # A row of probability p is missed with probability p exp(-l / (n p)): less than e^-40 p if it is lighter.
         least = l / (40 * features.n)
@@ -247,7 +247,7 @@ class Setting(NamedTuple):
 
     lists: int
     """Probed by FAISS."""
-    l: int  # noqa: E741
+    l: int  # noqa: E741  # the paper's name
     rows: float
     """Looked at, the mean over thetas."""
 
@@ -272,7 +272,7 @@ class Probe:
         self.thetas = len(thetas)
         self.firsts = np.searchsorted(self.truth.owner, np.arange(self.thetas))
 
-    def misses(self, lists: int, k: int, l: int) -> np.ndarray:  # noqa: E741
+    def misses(self, lists: int, k: int, l: int) -> np.ndarray:  # noqa: E741  # the paper's name
         """For each theta; as in `lazygumbel.audit.miss_fixed`."""
         tail, p = ~self._head(lists, k), self.truth.p
         missed = p[tail] * np.exp(np.log1p(-l / self.n) / p[tail])
@@ -289,7 +289,7 @@ class Probe:
             counts = np.bincount(bins[~self._head(lists, k)], minlength=len(p))
             low, high = float(self.truth.l), self.n / 2
             for _ in range(24):
-                l = sqrt(low * high)  # noqa: E741
+                l = sqrt(low * high)  # noqa: E741  # the paper's name
                 missed = counts @ (p * np.exp(np.log1p(-l / self.n) / p)) / self.thetas
                 low, high = (l, high) if missed > target else (low, l)
             if self.rows[lists - 1] + high < best.rows:

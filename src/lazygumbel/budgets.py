@@ -45,7 +45,7 @@ def sampling_budget(n: int, delta: float, *, gap: float = 0.0) -> int:
     return _at_most(n, sqrt(n * -log(delta)) * _exp(gap / 2))
 
 
-def partition_failure(n: int, k: int, l: int, rel_err: float, *, gap: float = 0.0) -> float:  # noqa: E741
+def partition_failure(n: int, k: int, l: int, rel_err: float, *, gap: float = 0.0) -> float:  # noqa: E741  # the paper's name
     """Bound on Pr(|Z_hat - Z| > rel_err Z) for Algorithm 3: 2 exp(-8 e^2 / (2 + e)^2 * k l e^-c / n), with e = rel_err.
 
     The tail is l draws of Q in [0, 1] (logit weights over their maximum r) with mean mu; the head holds at least k r

@@ -34,7 +34,7 @@ def read_safetensors(path: Path, key: str | None, progress: Progress) -> Feature
     safetensors: Any = require("safetensors", extra="data")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            tensors: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            tensors: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # a file, not a dict
             matrices = [name for name, tensor in tensors.items() if len(tensor.get_shape()) == 2]
             tensor = tensors[pick(key, matrices, "matrices", "key")]
             if tensor.get_dtype() not in _TENSOR_DTYPES:  # bfloat16, say, which numpy does not have

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import lazygumbel as lg
 from lazygumbel.indexes.codes import Codes
-from lazygumbel.indexes.kmeans import Centroids
+from statistics_helpers import chi_square_p
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 
@@ -53,23 +54,29 @@ def test_numbers_at_the_ends_of_float32(largest: float):
     assert codes.error >= furthest(codes, rows)
 
 
-def test_codes_change_no_draw():
+def test_draws_by_codes_follow_the_softmax():
     rows = np.random.default_rng(1).normal(size=(3_000, 8)).astype(np.float32)
     index = lg.PartitionIndex.build(lg.Features.of(rows), cells=60, rng=0)
     calibrated = lg.LogLinear(index)
-    calibrated.calibrate(miss=1e-3, rel_err=0.1, rng=0)
-    facts = {"probe": index.probe, "opening": index.opening}
+    calibrated.calibrate(miss=1e-5, rel_err=0.1, rng=0)
+    logits = rows.astype(np.float64) @ rows[5] / 2.0
+    log_z = logits.max() + np.log(np.exp(logits - logits.max()).sum())
 
-    def ids(codes: Codes) -> np.ndarray:
-        parts = index.features, Centroids(index.centroids, index.groups, index.group_ends), index.scales, index.offsets
-        model = lg.LogLinear(lg.PartitionIndex(*parts, codes, **facts), calibrated.calibration)
-        return model(rows[:300], temperature=2.0).sample(3, method=lg.Stratified(), rng=5).ids
+    def p_values(codes: Codes) -> tuple[float, float]:
+        """That the rows drawn are from the softmax, and that their values are Gumbel at log Z."""
+        held = index.features, index.centroids, index.scales, index.offsets, codes
+        model = lg.LogLinear(lg.PartitionIndex(*held, probe=index.probe), calibrated.calibration)
+        drawn = model(np.tile(rows[5], (100_000, 1)), temperature=2.0).sample(1, method=lg.Stratified(), rng=5)
+        assert drawn.rows.mean() < 1_500, "a dense pass was made: this tests nothing"
+        gumbel = stats.kstest(drawn.values.ravel() - log_z, stats.gumbel_r.cdf).pvalue
+        return chi_square_p(drawn.ids, np.exp(logits - log_z)), float(gumbel)
 
-    plain = ids(index.codes._replace(error=np.inf))  # too coarse to be of use: rows are read
-    np.testing.assert_array_equal(ids(index.codes), plain)
-    # Control: with codes of other rows and an error that is not true, draws change.
+    for error in (index.codes.error, 8 * index.codes.error, np.inf):  # a bound, a loose one, and none: rows are read
+        assert min(p_values(index.codes._replace(error=error))) > 1e-4, error
+    # Controls: codes of other rows, and codes that are off, with an error that is not true.
     wrong = index.codes._replace(bytes=index.codes.bytes[::-1].copy(), error=1e-6)
-    assert (ids(wrong) != plain).mean() > 0.1
+    coarse = index.codes._replace(step=index.codes.step * np.float32(1.05), error=1e-6)
+    assert p_values(wrong)[0] < 1e-10 and min(p_values(coarse)) < 1e-4
 
 
 def test_log_z_by_codes_is_unbiased():

@@ -14,6 +14,7 @@ from lazygumbel.features import Features
 from lazygumbel.indexes.codes import Codes
 from lazygumbel.kernels import compiled, reference
 from lazygumbel.kernels.dot import dot, lay_out
+from lazygumbel.kernels.whole_dot import lay_out_whole, whole_dot
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -57,73 +58,61 @@ def score_ranges_cases(draw: st.DrawFn) -> Case:
 
 
 class Ranked(NamedTuple):
-    """Storage cut into segments of random sizes and order for a few queries, hazards from none to all.
-
-    Segments follow each other query after query, with an entry at the end of each that only counts rows.
-    """
+    """Cells of random sizes, in random buckets for a few queries, hazards from none to all."""
 
     rng: np.random.Generator
     rows: np.ndarray
-    begins: np.ndarray
-    before: np.ndarray
-    edges: np.ndarray
+    offsets: np.ndarray
+    buckets: np.ndarray
     hazards: np.ndarray
     queries: np.ndarray
 
     @classmethod
     def draw(cls, draw: st.DrawFn) -> "Ranked":
         rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-        segments, d, size = draw(st.integers(1, 12)), draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 4))
-        sizes = rng.integers(0, 30, segments)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        ordered = np.array([rng.permutation(segments) for _ in range(size)])
-        edge = np.concatenate([[0], np.flatnonzero(rng.random(segments - 1) < 0.4) + 1, [segments]]).astype(np.int64)
-        before = np.concatenate([np.zeros((size, 1), np.int64), np.cumsum(sizes[ordered], axis=1)], axis=1)
+        cells, d, size = draw(st.integers(1, 12)), draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 4))
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, cells))]).astype(np.int64)
+        buckets = draw(st.integers(1, 6))
         return cls(
             rng,
             rng.normal(size=(offsets[-1], d)).astype(np.float32),
-            np.pad(offsets[ordered], ((0, 0), (0, 1))).reshape(-1),
-            before.reshape(-1),
-            edge + (segments + 1) * np.arange(size)[:, None],
-            rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, len(edge) - 1)),
+            offsets,
+            rng.integers(0, buckets, (size, cells)).astype(np.uint8),
+            rng.choice([0.0, 1e-3, 0.1, 1.0, 5.0, np.inf], size=(size, buckets)),
             rng.normal(size=(size, d)).astype(np.float32),
         )
 
 
 @st.composite
-def rank_cells_cases(draw: st.DrawFn) -> Case:
-    rng, cells = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.integers(1, 40))
-    scores = rng.normal(size=cells).astype(np.float32)
-    if draw(st.booleans()):
-        scores = np.rint(scores)  # ties
-    return Case((scores, draw(st.integers(0, cells - 1))), 0.0)
+def route_cases(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    d, cells, size = draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 9)), draw(st.integers(0, 3))
+    centroids = rng.normal(size=(cells, d)).astype(np.float32)
+    step = np.abs(centroids).max() / draw(st.sampled_from([127, 5]))  # fine, and so coarse that it shows
+    routes = np.rint(centroids / step).astype(np.int8)
+    return Case((routes, step, centroids, rng.normal(size=(size, d)).astype(np.float32)), 1e-2)
 
 
 @st.composite
 def survey_cases(draw: st.DrawFn) -> Case:
-    """Whole numbers, so that both twins rank by the same scores to the bit."""
+    """Whole numbers, so that both twins rank by the same scores to the bit; ties among them."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    groups, d, size = draw(st.integers(1, 8)), draw(st.sampled_from(LENGTHS)), draw(st.integers(1, 4))
-    fewest = draw(st.integers(1, groups))
-    most = draw(st.integers(fewest, groups))
-    cells_of_group = rng.integers(1, 6, groups)
-    ends = np.concatenate([[0], np.cumsum(cells_of_group)]).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, ends[-1]))]).astype(np.int64)
-    cell_edges = np.unique([0, 1, ends[-1] // 2, ends[-1]]).astype(np.int64)
-    group_edges = np.unique([fewest, (groups + fewest) // 2, groups]).astype(np.int64)
-    routes = [np.rint(3 * rng.normal(size=(m, d))).astype(np.int16) for m in (groups, ends[-1])]
-    queries = np.rint(3 * rng.normal(size=(size, d))).astype(np.float32)
-    scales = rng.choice([0.5, 1.0, 2.0], ends[-1]).astype(np.float32)
-    rows = np.rint(3 * rng.normal(size=(offsets[-1], d))).astype(np.float32)
-    gap = draw(st.sampled_from([-1e9, 2e-4, 1e9]))  # none, some, all
-    return Case((rows, queries, *routes, scales, offsets, ends, fewest, most, gap, cell_edges, group_edges), 0.0)
+    cells, d, size = draw(st.integers(1, 40)), draw(st.sampled_from(LENGTHS)), draw(st.integers(0, 4))
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, cells))]).astype(np.int64)
+    edges = np.unique([0, 1, cells // 2, cells]).astype(np.int64)
+    queries = draw(st.sampled_from([0, 3])) * np.rint(3 * rng.normal(size=(size, d))).astype(np.float32)
+    cosines = queries @ np.rint(rng.normal(size=(d, cells))).astype(np.float32) / 4 / d
+    scales = rng.choice([0.5, 1.0, 2.0], cells).astype(np.float32)
+    code_low, code_step = rng.integers(-3, 3, (2, d)).astype(np.float32)
+    codes = rng.integers(0, 256, (offsets[-1], d)).astype(np.uint8), code_low, code_step
+    return Case((*codes, queries, cosines, scales, 2.0, offsets, edges), 0.0)
 
 
 @st.composite
 def look_cases(draw: st.DrawFn) -> Case:
-    rng, rows, begins, before, edges, hazards, queries = Ranked.draw(draw)
+    rng, rows, offsets, buckets, hazards, queries = Ranked.draw(draw)
     exponentials = rng.standard_exponential(draw(st.sampled_from([0, 3, 40, 2000])))
-    return Case((rows, begins, before, edges[-1], hazards[-1], queries[-1], 2.5, exponentials), 1e-4)
+    return Case((rows, offsets, buckets[-1], hazards[-1], queries[-1], 2.5, exponentials), 1e-4)
 
 
 @st.composite
@@ -144,7 +133,7 @@ def winners_cases(draw: st.DrawFn) -> Case:
 def pick_cases(draw: st.DrawFn) -> Case:
     cells = Ranked.draw(draw)
     rates = cells.rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape[1])
-    return Case((cells.begins, cells.before, cells.edges[-1], rates, cells.rng.random(len(rates))), 0.0)
+    return Case((cells.offsets, cells.buckets[-1], rates, cells.rng.random()), 0.0)
 
 
 @st.composite
@@ -168,9 +157,9 @@ def weigh_cases(draw: st.DrawFn) -> Case:
     ends = np.cumsum([0, *map(len, banned)])
     rates = rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape)
     codes = Codes.of(Features.of(cells.rows)) if n else Codes(np.empty((0, 1), np.uint8), *np.zeros((2, 1)), 0.0)
-    uniforms = rng.random((size, rates.shape[1] + 1))
     parts = draw(st.integers(1, 3))
-    asked = rng.random(size) < 0.5, *cells[2:5], rates, uniforms, cells.queries, 0.5, rng.uniform(12, 15, size)
+    uniforms = rng.random((size, 2 * parts))
+    asked = rng.random(size) < 0.5, *cells[2:4], rates, uniforms, cells.queries, 0.5, rng.uniform(12, 15, size)
     part = draw(st.booleans()), draw(st.integers(0, parts - 1)), parts
     return Case((cells.rows, *codes[:3], *asked, np.concatenate(banned), ends, *part), 1e-4)
 
@@ -178,17 +167,17 @@ def weigh_cases(draw: st.DrawFn) -> Case:
 @st.composite
 def spread_cases(draw: st.DrawFn) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    size, buckets, wide = (draw(st.integers(a, b)) for a, b in ((0, 3), (1, 5), (0, 4)))
-    rates, picks = rng.choice([0.0, 0.1, 1.0], (size, buckets)), rng.integers(0, 4, (size, buckets))
-    plain, squares = rng.normal(size=(2, size, buckets, 1 + wide))
-    return Case((rates, picks, plain, squares**2, rng.normal(size=(size, buckets, wide))), 1e-9)
+    size, wide = draw(st.integers(0, 3)), draw(st.integers(0, 4))
+    sure, plain, spare, squares = rng.normal(size=(4, size, 1 + wide))
+    counts, shares = rng.integers(0, 4, (size, 2)), rng.uniform(0.1, 1, size)
+    return Case((counts, shares, sure, plain, spare, squares**2, rng.normal(size=(size, wide))), 1e-9)
 
 
 @st.composite
 def bin_scores_cases(draw: st.DrawFn) -> Case:
     cells, bins = Ranked.draw(draw), draw(st.integers(1, 40))
     scores = cells.rng.normal(size=len(cells.rows)).astype(np.float32)
-    return Case((scores, cells.begins, cells.before, cells.edges[-1], -1.0, 2.0 / bins, bins), 0.0)
+    return Case((scores, cells.offsets, cells.buckets[-1], 6, -1.0, 2.0 / bins, bins), 0.0)
 
 
 CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
@@ -196,7 +185,7 @@ CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "score_ranges": score_ranges_cases,
     "look": look_cases,
     "pick": pick_cases,
-    "rank_cells": rank_cells_cases,
+    "route": route_cases,
     "score_at": score_at_cases,
     "spread": spread_cases,
     "sum_rows": sum_rows_cases,
@@ -282,6 +271,28 @@ def test_inner_products_of_any_type_and_length(dtype: type):
         # Control: the layout matters where a row is longer than a vector, and not a whole number of them.
         padded = np.pad(query, (0, 16))
         assert np.array_equal(inner_products(matrix, padded), truth) == (d < 16 or d % 16 == 0)
+
+
+@njit
+def whole_inner_products(matrix: np.ndarray, laid_out: np.ndarray) -> np.ndarray:
+    return np.array([whole_dot(matrix, i, laid_out) for i in range(matrix.shape[0])])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_whole_inner_products_of_any_length(dtype: type):
+    rng = np.random.default_rng(0)
+    for d in (*range(1, 70), 127, 128, 300, 1000):
+        matrix = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (5, d), endpoint=True).astype(dtype)
+        matrix[0] = np.iinfo(dtype).max
+        query = np.where(rng.random(d) < 0.9, rng.normal(size=d), 1.0).astype(np.float32)
+        if d % 2:
+            query = np.abs(query)  # the largest sums that there can be
+        laid_out, unit, error = lay_out_whole(query)
+        found = whole_inner_products(matrix, laid_out) * unit
+        assert np.abs(found - matrix.astype(np.float64) @ query).max() <= error
+        # Control: the bound says something, for another query is further off.
+        other = np.roll(query, 1) if d > 1 else query + 1
+        assert d < 3 or np.abs(found - matrix.astype(np.float64) @ other).max() > error
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -27,7 +27,6 @@ from lazygumbel import (
     TopK,
     UniformTail,
 )
-from lazygumbel.indexes.kmeans import Centroids
 from lazygumbel.model import describe
 from lazygumbel.testing import check_index
 from statistics_helpers import make_rows
@@ -159,7 +158,7 @@ def test_describe_reads_no_array(tmp_path: Path) -> None:
     facts = describe(tmp_path / "model")
     assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (100, 3, "float32", True)
     assert facts["index"]["kind"] == "partition" and facts["index"]["probe"] == 2
-    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 3
+    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 4
     LogLinear.build(make_rows(10, 2)).save(tmp_path / "plain")
     assert describe(tmp_path / "plain")["names"] is False
     with pytest.raises(ValueError, match="no such folder"):
@@ -375,8 +374,7 @@ def test_faiss_strings_that_make_no_index_are_refused() -> None:
 
 def first_cells(index: PartitionIndex, thetas: np.ndarray) -> np.ndarray:
     """Where the cell that is ranked first begins in storage, for each theta."""
-    survey = index.survey(thetas)
-    return survey.begins[survey.edges[:, 0]]
+    return index.offsets[(index.survey(thetas).buckets == 0).argmax(axis=1)]
 
 
 @pytest.mark.parametrize("norms", [0.0, 0.5, 1.5])
@@ -393,9 +391,8 @@ def test_a_query_that_is_a_row_finds_its_own_cell_first(norms: float) -> None:
     if norms == 0.0:
         np.testing.assert_array_equal(index.top_k(rows, 1).ids[:, 0], np.arange(1500))
     # Control: with the centroids of other cells, rows end up elsewhere.
-    others = Centroids(np.roll(index.centroids, 1, axis=0), index.groups, index.group_ends)
-    facts = {"probe": index.probe, "opening": index.opening}
-    rolled = PartitionIndex(index.features, others, index.scales, index.offsets, index.codes, **facts)
+    others = np.roll(index.centroids, 1, axis=0)
+    rolled = PartitionIndex(index.features, others, index.scales, index.offsets, index.codes, probe=index.probe)
     assert (first_cells(rolled, rows) == start).mean() < 0.5
 
 

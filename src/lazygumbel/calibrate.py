@@ -21,7 +21,7 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, falling, neyman
+from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, Mass, falling, neyman
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.threads import map_threads, one_blas_thread
 
@@ -32,15 +32,15 @@ Floats = npt.NDArray[np.float64]
 _LADDER = np.geomspace(1.25, 160.0, 8)
 """Scales |theta| / temperature, in units of one over the largest norm of a row: 1.25 to 160."""
 _BINS = 1024
-_WORK, _LEAST, _MOST = 2e11, 1024, 2048
+_WORK, _LEAST, _MOST = 2e11, 1024, 3072
 """Products of numbers that may be spent on scores, and how many thetas that may give: what is rare needs many."""
 _FRESH_SHARE = 0.25
 """Of the thetas: they are kept for the report."""
 _GRID = np.concatenate([[0.0], np.geomspace(1e-9, ENUMERATED_FROM, 64), [np.inf]])
 """Hazards to choose from."""
-_AIMS = 1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1
+_AIMS = 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1
 """Shares of the miss that a fit may aim at: it comes out higher for thetas that it has not seen."""
-_FOLDS, _HELD = 8, 0.6
+_FOLDS, _HELD = 8, 0.75
 """Parts of the thetas that are left out in turn, and the share of the miss that those may come out at."""
 _SLACK = 1e-3
 """For rounding, where all thetas of the sample are alike: rows, say, which all have themselves for best row."""
@@ -61,19 +61,19 @@ def calibrate(
     check_number(rel_err, "rel_err", above=0.0, below=1.0)
     generator = np.random.default_rng(rng)
     directions = _directions(index, thetas, generator)
-    near = len(index.bucket_edges[0]) - 1
     seen = _measure(index, directions, progress or Silent())
     scales: Floats = _LADDER / index.features.max_norm
-    hazards, spreads = np.empty((len(scales), index.buckets)), np.empty((len(scales), index.buckets))
-    for s in range(len(scales)):
-        hazards[s] = _cross_fit(seen.sizes, seen.folds[s], near, miss)
-        halves = seen.spreads[s, : seen.fitted : 2].mean(axis=0), seen.spreads[s, 1 : seen.fitted : 2].mean(axis=0)
-        spreads[s] = _smooth(np.maximum(*halves), near)
-    report = [_report(seen, s, float(scale), hazards[s], spreads[s], near, rel_err) for s, scale in enumerate(scales)]
+    hazards = np.stack([_cross_fit(seen.sizes, folds, miss) for folds in seen.folds])
+    # Averages over thetas, smoothed from bucket to bucket.
+    mass = Mass(*(np.stack([_smooth(each) for each in m[:, : seen.fitted].mean(axis=1)]) for m in seen.mass))
+    rates = [neyman(seen.sizes, Mass(*each), rel_err) for each in zip(*mass, strict=True)]
+    report = [_report(seen, s, float(scale), hazards[s], rates[s]) for s, scale in enumerate(scales)]
     alignment = _least(seen.alignment[: seen.fitted])
     # Rows as thetas all reach themselves, but for a few that were assigned to another cell: those must not set the bar.
-    reach = float(np.quantile(seen.reach[: seen.fitted], 0.005)) - _SLACK
-    return Calibration(near, scales, hazards, spreads, seen.sizes, alignment, reach, miss, rel_err, report)
+    # Codes of two rows may be off to either side.
+    slack = _SLACK + 2 * index.codes.error / index.features.max_norm
+    reach = float(np.quantile(seen.reach[: seen.fitted], 0.005)) - slack
+    return Calibration(scales, hazards, mass, seen.sizes, alignment, reach, miss, rel_err, report)
 
 
 def _directions(
@@ -109,8 +109,8 @@ class _Measured(NamedTuple):
     """Mean miss of every bucket at every hazard of the grid over each fold of the fitted, (S, folds, K, grid)."""
     fresh: npt.NDArray[np.float32]
     """The same for each theta to report on, (S, T - fitted, K, grid)."""
-    spreads: Floats
-    """Sum of (p_i - mean of the bucket)^2 in each bucket, (S, T, K)."""
+    mass: Mass
+    """In each bucket, (S, T, K)."""
     alignment: Floats
     """The best cosine of each theta with a cell, (T,)."""
     reach: Floats
@@ -124,19 +124,18 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
     fitted = total - max(1, round(_FRESH_SHARE * total))
     folds = np.zeros((len(tables), _FOLDS, buckets, len(_GRID)))
     fresh = np.empty((len(tables), total - fitted, buckets, len(_GRID)), dtype=np.float32)
-    spreads = np.empty((len(tables), total, buckets))
+    mass = Mass(*np.empty((2, len(tables), total, buckets)))
     sizes, alignment, reach = np.zeros(buckets), np.empty(total), np.empty(total)
 
     def of_theta(t: int, scores: npt.NDArray[np.float32]) -> tuple[int, Floats, list[Floats]]:
         survey = index.survey(directions[t : t + 1])
         alignment[t], reach[t] = survey.alignment[0], survey.reach[0] / largest
-        segments = survey.begins, survey.before, survey.edges[0]
-        counts = kernels.bin_scores(scores, *segments, -largest, width, _BINS)[:, ::-1]
+        counts = kernels.bin_scores(scores, index.offsets, survey.buckets[0], buckets, -largest, width, _BINS)[:, ::-1]
         used = np.flatnonzero(counts.sum(axis=0))
         rows = counts[:, used[0] : used[-1] + 1].astype(np.float64)
         misses: list[Floats] = []
         for s, table in enumerate(tables):
-            missed, spreads[s, t] = table.costs(rows)
+            missed, mass.sums[s, t], mass.squares[s, t] = table.costs(rows)
             misses.append(missed)
         return t, rows.sum(axis=1), misses
 
@@ -155,7 +154,7 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
                         fresh[:, t - fitted] = misses
             task.advance(len(some))
     folds /= np.bincount(np.arange(fitted) % _FOLDS, minlength=_FOLDS)[:, None, None]
-    return _Measured(fitted, sizes, folds, fresh, spreads, alignment, reach)
+    return _Measured(fitted, sizes, folds, fresh, mass, alignment, reach)
 
 
 class _Table(NamedTuple):
@@ -176,8 +175,8 @@ class _Table(NamedTuple):
             unseen = np.where(p[:, None] > 0, p[:, None] * np.exp(-_GRID / p[:, None]), 0.0)
         return cls(step, log_p, p, unseen.astype(np.float32))
 
-    def costs(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Miss by bucket and hazard, (K, grid), and spread by bucket, (K,), of rows by bucket and bin, best bin first.
+    def costs(self, rows: Floats) -> tuple[Floats, Floats, Floats]:
+        """Miss by bucket and hazard, (K, grid), and mass by bucket, (K,), of rows by bucket and bin, best bin first.
 
         log Z is rounded to a whole number of steps, as the scores were.
         """
@@ -185,31 +184,34 @@ class _Table(NamedTuple):
         log_z = float(np.log(rows.sum(axis=0) @ self.p[:bins]))
         best = max(0, round(log_z / self.step))
         p = self.p[best : best + bins]
-        mass, held = rows @ p, np.maximum(rows.sum(axis=1), 1.0)
         missed = rows.astype(np.float32) @ self.unseen[best : best + bins]
-        return missed.astype(np.float64), np.maximum(rows @ p**2 - mass**2 / held, 0.0)
+        return missed.astype(np.float64), rows @ p, rows @ p**2
 
 
-def _cross_fit(sizes: Floats, folds: Floats, near: int, miss: float) -> Floats:
+def _cross_fit(sizes: Floats, folds: Floats, miss: float) -> Floats:
     """Hazards fitted to all folds, (folds, K, grid), aiming as high as folds that are left out of a fit allow."""
     aim, kept = _AIMS[-1], [np.delete(folds, f, axis=0).mean(axis=0) for f in range(len(folds))]
     for aim in _AIMS:
-        fits = [_fit(sizes, curve, near, aim * miss) for curve in kept]
+        fits = [_fit(sizes, curve, aim * miss) for curve in kept]
         if np.mean([_miss(folds[f : f + 1], fit) for f, fit in enumerate(fits)]) <= _HELD * miss:
             break
-    return _fit(sizes, folds.mean(axis=0), near, aim * miss)
+    return _fit(sizes, folds.mean(axis=0), aim * miss)
 
 
-def _fit(sizes: Floats, curve: Floats, near: int, target: float) -> Floats:
-    """Falling hazards of least work whose smoothed miss, (K, grid), sums to at most `target`."""
-    curve = _smooth(curve, near)
+def _fit(sizes: Floats, curve: Floats, target: float) -> Floats:
+    """Falling hazards of least work whose smoothed miss, (K, grid), sums to at most `target`.
+
+    The first cell is always looked at: a survey does so anyway, and a theta far from all rows but one has that there.
+    """
+    curve = _smooth(curve)
     rates = -np.expm1(-_GRID)
     buckets = np.arange(len(sizes))
     low, high = -20.0, 60.0
     best = np.full(len(sizes), len(_GRID) - 1)
     for _ in range(60):
         middle = (low + high) / 2
-        chosen = falling(np.argmin(sizes[:, None] * rates + np.exp(middle) * curve, axis=1), near)
+        chosen = falling(np.argmin(sizes[:, None] * rates + np.exp(middle) * curve, axis=1))
+        chosen[0] = len(_GRID) - 1
         if curve[buckets, chosen].sum() > target:
             low = middle
         else:
@@ -217,14 +219,11 @@ def _fit(sizes: Floats, curve: Floats, near: int, target: float) -> Floats:
     return _GRID[best]
 
 
-def _smooth(curve: Floats, near: int) -> Floats:
-    """Average over two buckets to either side, of cells and of groups apart.
-
-    The first three stay: they hold the cell that a theta points at.
-    """
+def _smooth(curve: Floats) -> Floats:
+    """Average over two buckets to either side. The first three stay: they hold the cell that a theta points at."""
     smoothed = curve.copy()
     for b in range(3, len(curve)):
-        low, high = (max(b - 2, 2), min(b + 3, near)) if b < near else (max(b - 2, near), min(b + 3, len(curve)))
+        low, high = max(b - 2, 2), min(b + 3, len(curve))
         smoothed[b] = np.average(curve[low:high], axis=0, weights=_KERNEL[low - b + 2 : high - b + 2])
     return smoothed
 
@@ -235,12 +234,10 @@ def _miss(curve: npt.NDArray[np.floating[Any]], hazards: Floats) -> Floats:
     return curve[:, np.arange(len(hazards)), chosen].sum(axis=1, dtype=np.float64)
 
 
-def _report(
-    seen: _Measured, s: int, scale: float, hazards: Floats, spreads: Floats, near: int, rel_err: float
-) -> dict[str, float]:
+def _report(seen: _Measured, s: int, scale: float, hazards: Floats, rates: Floats) -> dict[str, float]:
     missed = _miss(seen.fresh[s], hazards)
-    rates = neyman(seen.sizes, spreads, near, rel_err)
-    variance = (seen.spreads[s, seen.fitted :] * (1.0 / rates - 1.0)).sum(axis=1)
+    fresh = Mass(*(m[s, seen.fitted :] for m in seen.mass))
+    variance = fresh.variance(seen.sizes, rates)
     return {
         "scale": scale,
         "sampling_rows": float(-np.expm1(-hazards) @ seen.sizes),

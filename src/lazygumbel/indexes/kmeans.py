@@ -14,7 +14,6 @@ _ROWS_PER_CELL = 48
 _ROUNDS = 8
 _ONE_LEVEL = 256
 """Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""
-_CELLS_PER_GROUP = 8
 
 
 class Centroids(NamedTuple):
@@ -26,26 +25,6 @@ class Centroids(NamedTuple):
     """(groups, d)"""
     group_ends: npt.NDArray[np.int64]
     """(groups + 1,), from zero."""
-
-    def regrouped(
-        self, counts: npt.NDArray[np.int64], rng: np.random.Generator
-    ) -> tuple["Centroids", npt.NDArray[np.int64]]:
-        """Groups of a few neighbouring cells, and which cell here is each of theirs.
-
-        Training takes large groups, which are quick; ranking takes small ones, which tell near from far. A cell without
-        rows is dropped: that changes no assignment.
-        """
-        kept = np.flatnonzero(counts)
-        cells = self.cells[kept]
-        if len(cells) <= _ONE_LEVEL:
-            return Centroids(cells, np.zeros((1, cells.shape[1]), dtype=np.float32), np.array([0, len(cells)])), kept
-        group_of = _nearest(cells, _train(cells, len(cells) // _CELLS_PER_GROUP, rng))
-        order = np.argsort(group_of, kind="stable")
-        starts = np.flatnonzero(np.diff(group_of[order], prepend=-1))
-        groups = np.add.reduceat(cells[order], starts)
-        norms = np.sqrt(np.einsum("gd,gd->g", groups, groups))
-        groups /= np.where(norms > 0, norms, 1.0)[:, None]
-        return Centroids(cells[order], groups, np.append(starts, len(cells))), kept[order]
 
 
 def spherical_kmeans(features: Features, cells: int, rng: np.random.Generator, progress: Progress) -> Centroids:

@@ -2,15 +2,14 @@
 
 Rows are stored cell by cell, in random order inside a cell, so that a cell is one contiguous scan and any prefix of it
 is a uniform sample. Cells are ranked for a query by *routing score*: the query's inner product with the cell's unit
-centroid, times the largest norm in the cell. Cells lie in groups with centroids of their own: a `survey` ranks single
-cells in the groups nearest to a query in direction, and takes the others group by group.
+centroid, times the largest norm in the cell. A `survey` ranks all of them: ranking groups of far cells as one is
+quicker, but then takes twice the rows for the same accuracy.
 
 Rows are assigned in a last pass by the very centroids that route queries, by direction alone. So the cell that a query
 points at most directly, which is always ranked first, holds the rows of that direction, whatever their norms: all of
-them where there is one group, nearly all where there are many.
+them where rows were compared with all cells, nearly all elsewhere.
 """
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import ClassVar, NamedTuple, Self
 
@@ -34,14 +33,10 @@ _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
 _CELLS_FACTOR = 397
-_LEAST_OPENED = 48
-"""Groups that a survey opens at least."""
-_LEFT = 1e-3
-"""Share of rows that may be nearer to their cell than the gap allows."""
-_ASKED = 10_000
 _ASSIGNED = 16
 """Groups whose cells a row is compared with: of 10,000 photo descriptors 99.95%, of as many sentence embeddings 99.8%
 get the cell that is nearest of all."""
+_FEW_GROUPS = 128
 _ASSIGNED_TO_ANY = 4e11
 """Up to so many products of numbers, some seconds, rows are compared with all cells: that is exact."""
 _ROWS_AT_ONCE = 2**14
@@ -53,57 +48,14 @@ def default_cells(n: int, d: int) -> int:
 
 
 class Survey(NamedTuple):
-    """Storage in order of rank for a batch of queries: segments, which are cells of opened groups, then other groups.
+    """Cells ranked for a batch of queries."""
 
-    Those of query b are edges[b, 0] up to edges[b, -1]; one entry more tells how many rows they hold.
-    """
-
-    begins: npt.NDArray[np.int64]
-    """Where each segment starts in storage."""
-    before: npt.NDArray[np.int64]
-    """How many rows are in the segments of the same query before each."""
-    edges: npt.NDArray[np.int64]
-    """First segment of each bucket, (B, K + 1)."""
+    buckets: npt.NDArray[np.uint8]
+    """The bucket of ranks that each cell is in, (B, cells)."""
     alignment: npt.NDArray[np.float32]
     """Inner product of each query with the unit centroid nearest in direction, (B,)."""
     reach: npt.NDArray[np.float32]
-    """The largest inner product of each query with a row of that cell, (B,)."""
-
-    def at(self, queries: Sequence[int]) -> "Survey":
-        """For some of the queries."""
-        begins, before, edges, alignment, reach = self
-        return Survey(begins, before, edges[queries], alignment[queries], reach[queries])
-
-
-class Opening(NamedTuple):
-    """Which groups a survey opens: those near enough that they may hold the nearest cell, of rows as queries."""
-
-    fewest: int
-    most: int
-    gap: float
-    """By how much a query of length one may be nearer to a cell than to its group."""
-    usual: int
-    """How many cells this is for half of the rows."""
-
-    @classmethod
-    def measured(
-        cls, features: Features, centroids: Centroids, offsets: npt.NDArray[np.int64], rng: np.random.Generator
-    ) -> "Opening":
-        """By a sample of the rows: nearly all are to find their own cells."""
-        cells, groups, ends = centroids
-        positions = rng.integers(features.n, size=min(_ASKED, features.n))
-        rows = features.stored[positions]
-        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-        rows = rows / np.where(norms > 0, norms, 1.0)[:, None]
-        cell = np.searchsorted(offsets, positions, side="right") - 1
-        group = np.searchsorted(ends, cell, side="right") - 1
-        best = np.einsum("nd,nd->n", rows, cells[cell])
-        near = rows @ groups.T
-        gap = float(np.quantile(best - near[np.arange(len(rows)), group], 1 - _LEFT))
-        fewest = min(_LEAST_OPENED, len(groups))
-        opened = np.maximum((near >= (best - gap)[:, None]).sum(axis=1), fewest)
-        most, usual = int(np.quantile(opened, 1 - _LEFT)), float(np.median(opened)) / len(groups) * len(cells)
-        return cls(fewest, most, gap, round(usual))
+    """The largest inner product of each query with a row of that cell, by its code, (B,)."""
 
 
 class PartitionIndex:
@@ -114,18 +66,17 @@ class PartitionIndex:
     def __init__(
         self,
         features: Features,
-        centroids: Centroids,
+        centroids: npt.NDArray[np.float32],
         scales: npt.NDArray[np.float32],
         offsets: npt.NDArray[np.int64],
         codes: Codes,
         *,
         probe: int,
-        opening: "Opening",
     ) -> None:
         self.features = features
         """The rows, stored cell by cell."""
-        self.centroids, self.groups, self.group_ends = centroids
-        """Unit routing vectors of cells, (cells, d), and of groups of neighbouring cells, (groups, d)."""
+        self.centroids = centroids
+        """Unit routing vectors of cells, (cells, d)."""
         self.scales = scales
         """The largest row norm in each cell, (cells,)."""
         self.offsets = offsets
@@ -134,11 +85,9 @@ class PartitionIndex:
         """The rows in a byte an entry, in the same order."""
         self.probe = probe
         """How many cells `top_k` scans."""
-        self.opening = opening
-        """Which groups a survey opens, to rank their cells one by one."""
-        self._cell_routes, self._group_routes = _routes(self.centroids), _routes(self.groups)
-        self.bucket_edges = _bucket_edges(self.cells, len(self.groups), opening)
-        """Ranks at which buckets begin: of cells in opened groups, and of groups, of which those that stay closed."""
+        self.bucket_edges = _bucket_edges(self.cells)
+        """Ranks at which buckets begin, and the number of cells, (K + 1,)."""
+        self._routes, self._step = _routes(centroids)
 
     @property
     def cells(self) -> int:
@@ -148,7 +97,7 @@ class PartitionIndex:
     @property
     def buckets(self) -> int:
         """Number of buckets of a survey."""
-        return sum(len(edges) - 1 for edges in self.bucket_edges)
+        return len(self.bucket_edges) - 1
 
     @classmethod
     def build(
@@ -163,6 +112,8 @@ class PartitionIndex:
         """Train centroids on a sample, assign every row, store the rows cell by cell (a float32 copy)."""
         progress, generator = progress or Silent(), np.random.default_rng(rng)
         cells = default_cells(features.n, features.d) if cells is None else check_count(cells, "cells")
+        if features.n >= 2**31:
+            raise ValueError(f"features: a PartitionIndex holds fewer than 2^31 rows, not {features.n:,}; split them")
         if cells > features.n:
             raise ValueError(f"cells must be at most the number of rows, {features.n}, not {cells}")
         if probe is not None:
@@ -171,7 +122,7 @@ class PartitionIndex:
         centroids = spherical_kmeans(features, cells, generator, progress)
         cell_of, norms = _assign(features, centroids, progress)
         counts = np.bincount(cell_of, minlength=len(centroids.cells))
-        centroids, kept = centroids.regrouped(counts, generator)
+        kept = np.flatnonzero(counts)  # to drop a cell without rows changes no assignment
         renumber = np.zeros(len(counts), dtype=np.int64)
         renumber[kept] = np.arange(len(kept))
         cell_of = renumber[cell_of]
@@ -182,15 +133,12 @@ class PartitionIndex:
         scales = np.maximum.reduceat(norms[order], offsets[:-1])
         probe = max(1, round(_PROBED_SHARE * len(kept))) if probe is None else min(probe, len(kept))
         rows = features.reordered(order, progress)
-        opening = Opening.measured(rows, centroids, offsets, generator)
-        return cls(rows, centroids, scales, offsets, Codes.of(rows, progress), probe=probe, opening=opening)
+        return cls(rows, centroids.cells[kept], scales, offsets, Codes.of(rows, progress), probe=probe)
 
     def with_probe(self, probe: int) -> Self:
         """The same index, scanning another number of cells."""
-        centroids = Centroids(self.centroids, self.groups, self.group_ends)
         probe = min(check_count(probe, "probe"), self.cells)
-        held = self.features, centroids, self.scales, self.offsets, self.codes
-        return type(self)(*held, probe=probe, opening=self.opening)
+        return type(self)(self.features, self.centroids, self.scales, self.offsets, self.codes, probe=probe)
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -200,23 +148,13 @@ class PartitionIndex:
         return self.features.order
 
     def survey(self, queries: npt.NDArray[np.float32]) -> Survey:
-        """Rank storage for queries (B, d)."""
-        cells, groups = self.bucket_edges
-        found = kernels.survey(
-            self.features.stored,
-            queries,
-            self._group_routes,
-            self._cell_routes,
-            self.scales,
-            self.offsets,
-            self.group_ends,
-            self.opening.fewest,
-            self.opening.most,
-            self.opening.gap,
-            cells,
-            groups,
-        )
-        return Survey(*found)
+        """Rank cells for queries (B, d)."""
+        if len(queries) == 1:  # centroids in a quarter of the memory are quicker than a product
+            cosines = kernels.route(self._routes, self._step, self.centroids, queries)
+        else:
+            cosines = queries @ self.centroids.T
+        ranked = self.scales, self.features.max_norm, self.offsets, self.bucket_edges
+        return Survey(*kernels.survey(*self.codes[:3], queries, cosines, *ranked))
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""
@@ -242,26 +180,21 @@ class PartitionIndex:
             "cells": self.cells,
             "probe": self.probe,
         }
-        writer.array("opening", np.array(self.opening, dtype=np.float64))
         writer.array("centroids", self.centroids)
         writer.array("scales", self.scales)
         writer.array("offsets", self.offsets)
-        writer.array("groups", self.groups)
-        writer.array("group_ends", self.group_ends)
         self.codes.save(writer)
 
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
-        fewest, most, gap, usual = reader.array("opening")
         return cls(
             features,
-            Centroids(reader.array("centroids"), reader.array("groups"), reader.array("group_ends")),
+            reader.array("centroids"),
             reader.array("scales"),
             reader.array("offsets"),
             Codes.load(reader),
             probe=reader.config["index"]["probe"],
-            opening=Opening(int(fewest), int(most), float(gap), int(usual)),
         )
 
     def _routing_scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -281,32 +214,25 @@ class PartitionIndex:
         return ranked[: max(self.probe, int(np.searchsorted(held, k)) + 1)]
 
 
-def _routes(directions: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
-    """Unit vectors in half the memory, in units of 1/32767."""
-    return np.rint(directions * 32767).astype(np.int16)
+def _routes(centroids: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], float]:
+    """Unit vectors in a byte an entry, in units of the number returned."""
+    step = max(float(np.abs(centroids).max(initial=0.0)) / 127, 1e-30)
+    return np.rint(centroids / step).astype(np.int8), step
 
 
-def _bucket_edges(cells: int, groups: int, opening: Opening) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Buckets of ranks that grow by about sqrt(2): of cells in opened groups, and of closed groups.
-
-    The last bucket of cells begins where most queries have some left: a bucket that is nearly always empty would be
-    free to look at, and its hazard a poor bound for those before it.
-    """
+def _bucket_edges(cells: int) -> npt.NDArray[np.int64]:
+    """Buckets of ranks that grow by about sqrt(2)."""
     edges = [0, 1]
-    while edges[-1] * 1.41 < 0.6 * opening.usual:
+    while edges[-1] * 1.41 < cells:
         edges.append(max(edges[-1] + 1, round(edges[-1] * 1.41)))
-    edges = [edge for edge in edges if edge < cells] + [cells]
-    ends = [opening.fewest]
-    while ends[-1] < groups:
-        ends.append(min(groups, round(ends[-1] * 1.41)))
-    return np.array(edges, dtype=np.int64), np.array(ends, dtype=np.int64)
+    return np.array([edge for edge in edges if edge < cells] + [cells], dtype=np.int64)
 
 
 def _assign(
     features: Features, centroids: Centroids, progress: Progress
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Cell and norm of every row, by id: the nearest cell, of all or of the nearest groups."""
-    few = len(centroids.groups) <= 8 * _ASSIGNED or features.n * centroids.cells.size <= _ASSIGNED_TO_ANY
+    few = len(centroids.groups) <= _FEW_GROUPS or features.n * centroids.cells.size <= _ASSIGNED_TO_ANY
     nearest = _nearest_of_all if few else _nearest_of_some
     cell_of = np.empty(features.n, dtype=np.int64)
     norms = np.empty(features.n, dtype=np.float32)

@@ -12,13 +12,14 @@ from numba import njit
 
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.prefetch import prefetch
+from lazygumbel.kernels.whole_dot import lay_out_whole, whole_dot
 
 __all__ = [
     "bin_scores",
     "gather_dot",
     "look",
     "pick",
-    "rank_cells",
+    "route",
     "score_at",
     "score_ranges",
     "spread",
@@ -31,12 +32,12 @@ __all__ = [
 _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
 """Where a sum rounded otherwise would fall on the other side of an integer."""
-_RANK_BINS = 2048
+_RANK_BINS, _KEYS, _NOTHING = 2048, 2.0**24, 1e-18
 _WEIGHED_AT_ONCE, _SUMMED_AT_ONCE = 1024, 64
 _AHEAD = 24
 """Rows that are asked for before they are needed."""
-_ROUTE_STEP = np.float32(1 / 32767)
-_CHECKED = 32
+_NEAREST = 6.1
+_CHECKED, _SPARE, _WIDE = 32, 4, 0.3
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _CODES_HELP = 2.0
 """Where codes may be off by more than this many nats, too many rows would have to be read as well."""
@@ -114,30 +115,47 @@ def _scores(
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
-def _rank(
-    scores: npt.NDArray[np.float32], first: int, top: np.float32, low: np.float32, ordered: npt.NDArray[np.int32]
-) -> None:
-    cells = scores.shape[0]
-    step = np.float32(_RANK_BINS - 2) / (top - low) if top > low else np.float32(0.0)
-    bins = np.empty(cells, dtype=np.int32)
-    starts = np.zeros(_RANK_BINS + 1, dtype=np.int32)
-    for c in range(cells):
-        bins[c] = 1 + np.int32((top - scores[c]) * step)
-    bins[first] = 0
-    for c in range(cells):
-        starts[bins[c] + 1] += 1
-    for k in range(_RANK_BINS):
-        starts[k + 1] += starts[k]
-    for c in range(cells):
-        ordered[starts[bins[c]]] = c
-        starts[bins[c]] += 1
+def route(
+    routes: npt.NDArray[np.int8],
+    step: float,
+    centroids: npt.NDArray[np.float32],
+    queries: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    size, cells = queries.shape[0], routes.shape[0]
+    out = np.empty((size, cells), dtype=np.float32)
+    found = np.empty(cells, dtype=np.int32)
+    for b in range(size):
+        short, unit, _ = lay_out_whole(queries[b])
+        for c in range(cells):
+            found[c] = whole_dot(routes, c, short)
+        norm = np.sqrt(np.float64(_dot(queries[b], queries[b])))
+        least, query, factor = (
+            _largest(found) - int(_NEAREST * norm / unit),
+            lay_out(queries[b]),
+            np.float32(step * unit),
+        )
+        for c in range(cells):
+            out[b, c] = np.float32(found[c]) * factor
+        for c in range(cells):
+            if found[c] >= least:
+                out[b, c] = dot(centroids, c, query)
+    return out
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
-def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.int32]:
-    ordered = np.empty(scores.shape[0], dtype=np.int32)
-    _rank(scores, first, scores.max(), scores.min(), ordered)
-    return ordered
+def _largest(keys: npt.NDArray[np.int32]) -> int:
+    top = keys[0]
+    for c in range(keys.shape[0]):
+        top = max(top, keys[c])
+    return top
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _smallest(keys: npt.NDArray[np.int32]) -> int:
+    low = keys[0]
+    for c in range(keys.shape[0]):
+        low = min(low, keys[c])
+    return low
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -155,99 +173,85 @@ def _held(banned: npt.NDArray[np.int64], low: int, high: int, position: int) -> 
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
-def _grown(values: npt.NDArray[np.int64], used: int, room: int) -> npt.NDArray[np.int64]:
-    if used + room <= values.shape[0]:
-        return values
-    out = np.empty(2 * values.shape[0] + room, dtype=np.int64)
-    out[:used] = values[:used]
-    return out
-
-
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def survey(
-    rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
-    groups: npt.NDArray[np.int16],
-    cells: npt.NDArray[np.int16],
+    cosines: npt.NDArray[np.float32],
     scales: npt.NDArray[np.float32],
+    largest: float,
     offsets: npt.NDArray[np.int64],
-    group_ends: npt.NDArray[np.int64],
-    fewest: int,
-    most: int,
-    gap: float,
-    cell_edges: npt.NDArray[np.int64],
-    group_edges: npt.NDArray[np.int64],
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float32],
-    npt.NDArray[np.float32],
-]:
-    size, held, all_cells = queries.shape[0], groups.shape[0], cells.shape[0]
-    fine, closed = cell_edges.shape[0] - 1, group_edges.shape[0] - 1
-    begins, before = np.empty(2 * size * held, dtype=np.int64), np.empty(2 * size * held, dtype=np.int64)
-    edges = np.empty((size, fine + closed + 1), dtype=np.int64)
+    bucket_edges: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    size, cells = cosines.shape
+    buckets = np.empty((size, cells), dtype=np.uint8)
     alignment, reach = np.empty(size, dtype=np.float32), np.full(size, -np.inf, dtype=np.float32)
-    near = np.empty(held, dtype=np.float32)
-    chosen = np.empty(all_cells, dtype=np.int64)
-    scores = np.empty(all_cells, dtype=np.float32)
-    ranked, ordered = np.empty(held, dtype=np.int32), np.empty(all_cells, dtype=np.int32)
-    used = 0
+    keys, bins = np.empty((2, cells), dtype=np.int32)
+    counts, bucket_of = np.empty(_RANK_BINS, dtype=np.int32), np.empty(_RANK_BINS, dtype=np.uint8)
     for b in range(size):
-        query = lay_out(queries[b])
-        margin = np.float32(gap) * np.sqrt(_dot(queries[b], queries[b]))
-        first, best = 0, np.float32(-np.inf)
-        low = np.float32(np.inf)
-        for g in range(held):
-            near[g] = dot(groups, g, query) * _ROUTE_STEP
-            low = min(low, near[g])
-            if near[g] > best:
-                first, best = g, near[g]
-        _rank(near, first, best, low, ranked)
-        m, first, best = 0, 0, np.float32(-np.inf)
-        top, low = np.float32(-np.inf), np.float32(np.inf)
-        k = 0
-        while k < held and (k < fewest or (k < most and near[ranked[k]] >= best - margin)):
-            for c in range(group_ends[ranked[k]], group_ends[ranked[k] + 1]):
-                cosine = dot(cells, c, query) * _ROUTE_STEP
-                if cosine > best:
-                    first, best = m, cosine
-                chosen[m] = c
-                scores[m] = cosine * scales[c]
-                top, low = max(top, scores[m]), min(low, scores[m])
-                m += 1
-            k += 1
-        alignment[b] = best
-        _rank(scores[:m], first, top, low, ordered)
-        begins, before = _grown(begins, used, m + held - k + 1), _grown(before, used, m + held - k + 1)
-        start, passed = used, 0
-        for j in range(m):
-            c = chosen[ordered[j]]
-            begins[used], before[used] = offsets[c], passed
-            passed += offsets[c + 1] - offsets[c]
-            used += 1
-        for j in range(k, held):
-            g = ranked[j]
-            begins[used], before[used] = offsets[group_ends[g]], passed
-            passed += offsets[group_ends[g + 1]] - offsets[group_ends[g]]
-            used += 1
-        begins[used], before[used] = 0, passed
-        used += 1
-        for p in range(begins[start], begins[start] + before[start + 1]):
-            reach[b] = max(reach[b], dot(rows, p, query))
-        for j in range(fine):
-            edges[b, j] = start + min(cell_edges[j], m)
-        for j in range(closed + 1):
-            edges[b, fine + j] = start + m + max(group_edges[j] - k, 0)
-    return begins[:used], before[:used], edges, alignment, reach
+        # Keys are whole numbers because the largest of those is found several at once.
+        norm = np.sqrt(np.float64(_dot(queries[b], queries[b])))
+        unit = np.float32(_KEYS / norm if norm > _NOTHING else 0.0)
+        for c in range(cells):
+            keys[c] = np.int32(cosines[b, c] * unit)
+        first, top = -1, _largest(keys)
+        for c in range(cells):
+            if keys[c] == top and (first < 0 or cosines[b, c] > cosines[b, first]):
+                first = c
+        unit = np.float32(unit / largest if largest > _NOTHING else 0.0)
+        for c in range(cells):
+            keys[c] = np.int32((cosines[b, c] * scales[c]) * unit)
+        top = _largest(keys)
+        step = np.float32(_RANK_BINS - 2) / np.float32(max(top - _smallest(keys), 1))
+        for c in range(cells):
+            bins[c] = 1 + np.int32(np.float32(np.int32(top) - keys[c]) * step)
+        bins[first] = 0
+        counts[:] = 0
+        for c in range(cells):
+            counts[bins[c]] += 1
+        k, passed = 0, 0
+        for j in range(_RANK_BINS):
+            while k < bucket_edges.shape[0] - 2 and passed >= bucket_edges[k + 1]:
+                k += 1
+            bucket_of[j] = k
+            passed += counts[j]
+        for c in range(cells):
+            buckets[b, c] = bucket_of[bins[c]]
+        alignment[b], scaled = cosines[b, first], lay_out(code_step * queries[b])
+        for p in range(offsets[first], offsets[first + 1]):
+            reach[b] = max(reach[b], dot(codes, p, scaled))
+        reach[b] += _dot(code_low, queries[b])
+    return buckets, alignment, reach
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _certain(
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    low: int,
+    high: int,
+    levels: npt.NDArray[np.float64],
+    least: float,
+    chosen: npt.NDArray[np.int32],
+) -> tuple[int, int]:
+    """Fill in the cells, of those from `low` to `high`, whose level is at least so high: how many, and their rows."""
+    sure = np.zeros(256, dtype=np.bool_)
+    for k in range(levels.shape[0]):
+        sure[k] = levels[k] >= least
+    m, held = 0, 0
+    for c in range(low, high):
+        if sure[buckets[c]]:
+            chosen[m] = c
+            m += 1
+            held += offsets[c + 1] - offsets[c]
+    return m, held
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _arrivals(
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     hazards: npt.NDArray[np.float64],
     exponentials: npt.NDArray[np.float64],
     used: int,
@@ -256,28 +260,36 @@ def _arrivals(
 ) -> int:
     """Rows that a Poisson process of the hazards hits, with the time of the first hit: how many, or -1."""
     m, room = 0, exponentials.shape[0]
-    for b in range(hazards.shape[0]):
-        hazard = hazards[b]
+    if used >= room:
+        return -1
+    left = exponentials[used]
+    for c in range(buckets.shape[0]):
+        hazard = hazards[buckets[c]]
         if hazard <= 0.0 or hazard > 1e300:
             continue
-        k, last = edges[b], before[edges[b + 1]]
-        row = before[k]
-        while True:
-            if used >= room or m >= room:
-                return -1
-            skip = np.floor(exponentials[used] / hazard)
-            if skip >= last - row:
-                used += 1
-                break
-            row += int(skip)
-            while before[k + 1] <= row:
-                k += 1
-            positions[m] = begins[k] + row - before[k]
-            noise[m] = max(exponentials[used] - skip * hazard, 1e-300)
+        row, stop = offsets[c], offsets[c + 1]
+        while left < (stop - row) * hazard:
             used += 1
+            if used >= room:
+                return -1
+            skip = min(int(left / hazard), stop - row - 1)
+            positions[m] = row + skip
+            noise[m] = max(left - skip * hazard, 1e-300)
             m += 1
-            row += 1
+            row += skip + 1
+            left = exponentials[used]
+        left -= (stop - row) * hazard
     return m
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _uniform(seed: np.uint64, j: int) -> float:
+    """The j-th number of SplitMix64 as one between zero and one."""
+    z = seed + np.uint64(j + 1) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(np.int64(z >> np.uint64(11))) + 0.5) * 2.0**-53
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -287,9 +299,8 @@ def winners(
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
     code_error: float,
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
@@ -304,6 +315,7 @@ def winners(
     counts, failed = np.zeros((size, draws), dtype=np.int64), 0
     positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
     found, bits = np.empty(room, dtype=np.float32), noise.view(np.int64)
+    chosen = np.empty(buckets.shape[1], dtype=np.int32)
     for b in range(size):
         query, low, high = lay_out(queries[b]), banned_ends[b], banned_ends[b + 1]
         slack = code_error * np.sqrt(np.float64(_dot(queries[b], queries[b]))) * inverse_temperature
@@ -311,34 +323,35 @@ def winners(
         scaled, offset = lay_out(code_step * queries[b]), _dot(code_low, queries[b])
         if not coded:
             slack = 0.0
-        edge = edges[b]
-        held = 0
-        for j in range(hazards.shape[1]):
-            if hazards[b, j] > 1e300:
-                held += before[edge[j + 1]] - before[edge[j]]
-        head = np.empty(held, dtype=np.int64)
-        sums = np.empty(held)
+        cells, room = _certain(offsets, buckets[b], 0, buckets.shape[1], hazards[b], 1e300, chosen)
+        head, logits, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
         held, shift = 0, -np.inf
-        for j in range(hazards.shape[1]):
-            if hazards[b, j] > 1e300:
-                for k in range(edge[j], edge[j + 1]):
-                    for p in range(begins[k], begins[k] + before[k + 1] - before[k]):
-                        if high > low and _held(banned, low, high, p):
-                            continue
-                        head[held] = p
-                        sums[held] = dot(rows, p, query) * inverse_temperature
-                        shift = max(shift, sums[held])
-                        held += 1
+        for k in range(cells):
+            for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
+                if high > low and _held(banned, low, high, p):
+                    continue
+                score = offset + dot(codes, p, scaled) if coded else dot(rows, p, query)
+                head[held], logits[held] = p, score * inverse_temperature
+                shift = max(shift, logits[held])
+                held += 1
         total = 0.0
         for j in range(held):
-            total += np.exp(sums[j] - shift)
+            total += np.exp(logits[j] - shift)
             sums[j] = total
         for s in range(draws):
             if held > 0:
-                chosen = np.searchsorted(sums[:held], uniforms[b, s : s + 1] * total)[0]
-                winning[b, s] = head[min(chosen, held - 1)]
-                values[b, s] = shift + np.log(total) - np.log(exponentials[b, s, 0])
-            m = _arrivals(begins, before, edge, hazards[b], exponentials[b, s], 1, positions, noise)
+                seed, time, attempt = np.uint64(uniforms[b, s] * 2.0**53), exponentials[b, s, 0], 0
+                while True:
+                    place = np.searchsorted(sums[:held], _uniform(seed, attempt) * total)
+                    drawn = min(place, held - 1)
+                    kept = dot(rows, head[drawn], query) * inverse_temperature - logits[drawn] - slack
+                    if not _uniform(seed, attempt + 1) > np.exp(kept):
+                        break
+                    time -= np.log(_uniform(seed, attempt + 2))
+                    attempt += 3
+                winning[b, s] = head[drawn]
+                values[b, s] = shift + slack + np.log(total) - np.log(time)
+            m = _arrivals(offsets, buckets[b], hazards[b], exponentials[b, s], 1, positions, noise)
             if coded:
                 _scores(codes, positions[: max(m, 0)], scaled, offset, found)
             else:
@@ -363,9 +376,8 @@ def winners(
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def look(
     rows: npt.NDArray[np.float32],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
@@ -374,17 +386,17 @@ def look(
     room = exponentials.shape[0]
     positions, noise = np.empty(room, dtype=np.int64), np.empty(room)
     nothing = (-1, positions[:0], noise[:0], noise[:0])
-    held = 0
-    for b in range(hazards.shape[0]):
-        if hazards[b] > 1e300:
-            for k in range(edges[b], edges[b + 1]):
-                for p in range(begins[k], begins[k] + before[k + 1] - before[k]):
-                    if held >= room:
-                        return nothing
-                    positions[held] = p
-                    noise[held] = exponentials[held]
-                    held += 1
-    more = _arrivals(begins, before, edges, hazards, exponentials, held, positions[held:], noise[held:])
+    chosen = np.empty(buckets.shape[0], dtype=np.int32)
+    cells, held = _certain(offsets, buckets, 0, buckets.shape[0], hazards, 1e300, chosen)
+    if held > room:
+        return nothing
+    m = 0
+    for k in range(cells):
+        for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
+            positions[m] = p
+            m += 1
+    noise[:held] = exponentials[:held]
+    more = _arrivals(offsets, buckets, hazards, exponentials, held, positions[held:], noise[held:])
     if more < 0:
         return nothing
     m = held + more
@@ -398,69 +410,77 @@ def look(
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
-def _most_picks(before: npt.NDArray[np.int64], low: int, high: int, rate: float, parts: int) -> int:
-    return int(np.ceil((before[high] - before[low]) * rate)) // parts + 1
-
-
-@njit(cache=True, nogil=True, fastmath=_EXACT)
-def _place(j: int, seed: np.uint64, stride: float) -> int:
-    """A row of stretch j, by the j-th number of SplitMix64."""
-    z = seed + np.uint64(j + 1) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * _FIRST
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
-    z = z ^ (z >> np.uint64(31))
-    return int((j + np.float64(z >> np.uint64(11)) * 2.0**-53) * stride)
+def _places(seed: np.uint64, count: int) -> npt.NDArray[np.float64]:
+    """One random place in each of the first stretches of length one, by the numbers of SplitMix64; some to spare."""
+    out = np.empty(count + _SPARE)
+    for j in range(out.shape[0]):
+        out[j] = j + _uniform(seed, j)
+    return out
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def _pick(
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     low: int,
     high: int,
-    rate: float,
+    rates: npt.NDArray[np.float64],
     uniform: float,
-    part: int,
-    parts: int,
-    positions: npt.NDArray[np.int64],
-) -> int:
-    """Fill in the picks of one bucket, segments `low` to `high`: how many."""
-    if rate <= 0.0:
-        return 0
-    base, stride, seed = before[low], 1.0 / rate, np.uint64(uniform * 2.0**53)
-    picks = int(np.ceil((before[high] - base) * rate))
-    j, last = picks * part // parts, picks * (part + 1) // parts
-    k, m = low, 0
-    while k < high and j < last:
-        end, shift = before[k + 1] - base, begins[k] - before[k] + base
-        place = _place(j, seed, stride)
-        while place < end and j < last:
-            positions[m] = shift + place
-            m += 1
-            j += 1
-            place = _place(j, seed, stride)
-        k += 1
-    return m
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
+    """Positions and buckets of rows picked from cells `low` to `high`, of rates between zero and one, and a factor."""
+    width, inverses = np.zeros(256), np.zeros(256)
+    for k in range(rates.shape[0]):
+        if 0.0 < rates[k] < 1.0:
+            width[k] = rates[k]
+    total = 0.0
+    for c in range(low, high):
+        total += (offsets[c + 1] - offsets[c]) * width[buckets[c]]
+    picks = np.ceil(total)
+    factor = picks / total if total > 0.0 else 1.0
+    for k in range(rates.shape[0]):
+        if width[k] > 0.0:
+            width[k] *= factor
+            inverses[k] = 1.0 / width[k]
+    places = _places(np.uint64(uniform * 2.0**53), int(picks) + 1)
+    positions = np.empty(places.shape[0], dtype=np.int64)
+    owners = np.empty(places.shape[0], dtype=np.uint8)
+    m, begin = 0, 0.0
+    for c in range(low, high):
+        bucket, first, last = buckets[c], offsets[c], offsets[c + 1] - 1
+        end = begin + (last + 1 - first) * width[bucket]
+        stretch = min(int(end), int(picks))
+        if width[bucket] > _WIDE:
+            shift = places[int(begin)] - int(begin)
+            for j in range(int(begin) + 1, stretch + 1):
+                places[j] = j + shift
+        stop = min(stretch + (places[stretch] < end), int(picks))
+        # Most cells have none or few: two are written in any case, so that there is nothing to guess wrong.
+        for j in range(2):
+            positions[m + j] = min(first + int((places[m + j] - begin) * inverses[bucket]), last)
+            owners[m + j] = bucket
+        for j in range(m + 2, stop):
+            positions[j] = min(first + int((places[j] - begin) * inverses[bucket]), last)
+            owners[j] = bucket
+        m, begin = stop, end
+    return positions[:m], owners[:m], factor
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def pick(
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    buckets = rates.shape[0]
-    room = 0
-    for b in range(buckets):
-        room += _most_picks(before, edges[b], edges[b + 1], rates[b], 1)
-    positions, ends = np.empty(room, dtype=np.int64), np.zeros(buckets + 1, dtype=np.int64)
+    uniform: float,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
+    chosen = np.empty(buckets.shape[0], dtype=np.int32)
+    cells, held = _certain(offsets, buckets, 0, buckets.shape[0], rates, 1.0, chosen)
+    sure = np.empty(held, dtype=np.int64)
     m = 0
-    for b in range(buckets):
-        m += _pick(begins, before, edges[b], edges[b + 1], rates[b], uniforms[b], 0, 1, positions[m:])
-        ends[b + 1] = m
-    return positions[:m], ends
+    for k in range(cells):
+        for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
+            sure[m] = p
+            m += 1
+    return sure, *_pick(offsets, buckets, 0, buckets.shape[0], rates, uniform)
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -515,15 +535,25 @@ def _exp_all(
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _unban(
+    banned: npt.NDArray[np.int64], low: int, high: int, some: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> None:
+    """No weight for rows that are banned."""
+    if high > low:
+        for j in range(some.shape[0]):
+            if _held(banned, low, high, some[j]):
+                weights[j] = 0.0
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def weigh(
     rows: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
     coded: npt.NDArray[np.bool_],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
@@ -539,117 +569,125 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
 ]:
-    size, buckets = rates.shape
-    d = rows.shape[1]
-    wide = d if features else 0
-    picks = np.zeros((size, buckets), dtype=np.int64)
-    plain, squares = np.zeros((size, buckets, 1 + wide)), np.zeros((size, buckets, 1 + wide))
-    cross = np.zeros((size, buckets, wide))
-    room = 0
-    for q in range(size):
-        for b in range(buckets):
-            room = max(room, _most_picks(before, edges[q, b], edges[q, b + 1], rates[q, b], parts))
-    positions = np.empty(room, dtype=np.int64)
+    size, d = queries.shape
+    wide, cells = d if features else 0, buckets.shape[1]
+    first, last = cells * part // parts, cells * (part + 1) // parts
+    counts, shares = np.zeros((size, 2), dtype=np.int64), np.zeros(size)
+    sure, plain, spare, squares = np.zeros((4, size, 1 + wide))
+    cross = np.zeros((size, wide))
     # Few at a time with features, so that rows are still in cache when their scores are known and they are summed.
     block = _SUMMED_AT_ONCE if features else _WEIGHED_AT_ONCE
     found, checked = np.empty(block, dtype=np.float32), np.empty(block // _CHECKED + 1, dtype=np.int64)
     weights, work, true = np.empty(block), np.empty(block), np.empty(block // _CHECKED + 1)
+    chosen, some = np.empty(cells, dtype=np.int32), np.empty(block, dtype=np.int64)
+    inverses, left = np.zeros(256), np.zeros(256)
     for q in range(size):
         query, shift, low, high = lay_out(queries[q]), shifts[q], banned_ends[q], banned_ends[q + 1]
-        scaled, offset = lay_out(code_step * queries[q]), _dot(code_low, queries[q])
-        unread = int(uniforms[q, buckets] * _CHECKED)
-        for b in range(buckets):
-            inverse = 1.0 / max(rates[q, b], 1e-300)
-            rough = coded[q] and rates[q, b] < 1.0
-            segments = edges[q, b], edges[q, b + 1]
-            picks[q, b] = _pick(begins, before, *segments, rates[q, b], uniforms[q, b], part, parts, positions)
-            total, square, vector, vector_square, vector_cross = (
-                0.0,
-                0.0,
-                plain[q, b, 1:],
-                squares[q, b, 1:],
-                cross[q, b],
-            )
-            for start in range(0, picks[q, b], block):
-                some = positions[start : min(start + block, picks[q, b])]
-                m = some.shape[0]
-                if rough:
-                    read = 0
-                    for j in range(unread, m, _CHECKED):
-                        checked[read] = some[j]
-                        prefetch(rows, some[j])
-                        read += 1
-                    _scores(codes, some, scaled, offset, found)
-                    _exp_all(found, m, inverse_temperature, shift, weights, work)
-                    _scores(rows, checked[:read], query, np.float32(0.0), found)
-                    _exp_all(found, read, inverse_temperature, shift, true, work)
-                    for r in range(read):
-                        j = unread + r * _CHECKED
-                        weights[j] += _CHECKED * (true[r] - weights[j])
-                else:
-                    _scores(rows, some, query, np.float32(0.0), found)
-                    _exp_all(found, m, inverse_temperature, shift, weights, work)
-                unread = (unread - m) % _CHECKED
-                if high > low:
-                    for j in range(m):
-                        if _held(banned, low, high, some[j]):
-                            weights[j] = 0.0
+        count, held = _certain(offsets, buckets[q], first, last, rates[q], 1.0, chosen)
+        for k in range(count):
+            for start in range(offsets[chosen[k]], offsets[chosen[k] + 1], block):
+                m = int(min(block, offsets[chosen[k] + 1] - start))
                 for j in range(m):
-                    weight = weights[j] * inverse
-                    total += weight
-                    square += weight * weight
+                    some[j] = start + j
+                _scores(rows, some[:m], query, np.float32(0.0), found)
+                _exp_all(found, m, inverse_temperature, shift, weights, work)
+                _unban(banned, low, high, some[:m], weights)
+                for j in range(m):
+                    sure[q, 0] += weights[j]
                 for j in range(m if features else 0):
-                    weight, p = weights[j] * inverse, some[j]
                     for c in range(d):
-                        value = weight * rows[p, c]
-                        vector[c] += value
-                        vector_square[c] += value * value
-                        vector_cross[c] += weight * value
-            plain[q, b, 0], squares[q, b, 0] = total, square
-    return picks, plain, squares, cross
+                        sure[q, 1 + c] += weights[j] * rows[start + j, c]
+        picked, owners, factor = _pick(offsets, buckets[q], first, last, rates[q], uniforms[q, part])
+        for k in range(rates.shape[1]):
+            rate = max(factor * rates[q, k], 1e-300)
+            inverses[k], left[k] = 1.0 / rate, max(1.0 - rate, 0.0)
+        counts[q, 0], counts[q, 1] = held, picked.shape[0]
+        scaled, offset = lay_out(code_step * queries[q]), _dot(code_low, queries[q])
+        unread = int(uniforms[q, parts + part] * _CHECKED)
+        total, rest, square, share = 0.0, 0.0, 0.0, 0.0
+        for start in range(0, picked.shape[0], block):
+            taken = picked[start : start + block]
+            m = taken.shape[0]
+            if coded[q]:
+                read = 0
+                for j in range(unread, m, _CHECKED):
+                    checked[read] = taken[j]
+                    prefetch(rows, taken[j])
+                    read += 1
+                _scores(codes, taken, scaled, offset, found)
+                _exp_all(found, m, inverse_temperature, shift, weights, work)
+                _scores(rows, checked[:read], query, np.float32(0.0), found)
+                _exp_all(found, read, inverse_temperature, shift, true, work)
+                for r in range(read):
+                    j = unread + r * _CHECKED
+                    weights[j] += _CHECKED * (true[r] - weights[j])
+                unread = (unread - m) % _CHECKED
+            else:
+                _scores(rows, taken, query, np.float32(0.0), found)
+                _exp_all(found, m, inverse_temperature, shift, weights, work)
+            _unban(banned, low, high, taken, weights)
+            for j in range(m):
+                k = owners[start + j]
+                weights[j] *= inverses[k]
+                total += weights[j]
+                rest += left[k] * weights[j]
+                square += left[k] * weights[j] * weights[j]
+                share += left[k]
+            for j in range(m if features else 0):
+                weight, unlike, p = weights[j], left[owners[start + j]], taken[j]
+                for c in range(d):
+                    value = weight * rows[p, c]
+                    plain[q, 1 + c] += value
+                    spare[q, 1 + c] += unlike * value
+                    squares[q, 1 + c] += unlike * value * value
+                    cross[q, c] += unlike * weight * value
+        plain[q, 0], spare[q, 0], squares[q, 0], shares[q] = total, rest, square, share
+    return counts, shares, sure, plain, spare, squares, cross
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def spread(
-    rates: npt.NDArray[np.float64],
-    picks: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64],
+    sure: npt.NDArray[np.float64],
     plain: npt.NDArray[np.float64],
+    spare: npt.NDArray[np.float64],
     squares: npt.NDArray[np.float64],
     cross: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    size, buckets, width = plain.shape
+    size, width = plain.shape
     total, variance, covariance = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width - 1))
     for q in range(size):
-        for b in range(buckets):
-            m = picks[q, b]
-            centre = 1.0 / m if m > 1 else 0.0
-            factor = (1.0 - rates[q, b]) * (m / (m - 1.0) if m > 1 else 1.0)
-            for c in range(width):
-                total[q, c] += plain[q, b, c]
-                variance[q, c] += factor * (squares[q, b, c] - centre * plain[q, b, c] * plain[q, b, c])
-            for c in range(width - 1):
-                covariance[q, c] += factor * (cross[q, b, c] - centre * plain[q, b, 0] * plain[q, b, 1 + c])
+        m = counts[q, 1]
+        centre = 1.0 / shares[q] if m > 1 and shares[q] > 0.0 else 0.0
+        factor = m / (m - 1.0) if m > 1 else 1.0
         for c in range(width):
-            variance[q, c] = max(variance[q, c], 0.0)  # equal weights have none, up to rounding
+            total[q, c] = sure[q, c] + plain[q, c]
+            # Equal weights have none, up to rounding.
+            variance[q, c] = max(factor * (squares[q, c] - centre * spare[q, c] * spare[q, c]), 0.0)
+        for c in range(width - 1):
+            covariance[q, c] = factor * (cross[q, c] - centre * spare[q, 0] * spare[q, 1 + c])
     return total, variance, covariance
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def bin_scores(
     scores: npt.NDArray[np.float32],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    size: int,
     low: float,
     width: float,
     bins: int,
 ) -> npt.NDArray[np.int32]:
-    counts = np.zeros((edges.shape[0] - 1, bins), dtype=np.int32)
+    counts = np.zeros((size, bins), dtype=np.int32)
     inverse, base, most = np.float32(1.0 / width), np.float32(low), bins - 1
-    for b in range(edges.shape[0] - 1):
-        for s in range(edges[b], edges[b + 1]):
-            for p in range(begins[s], begins[s] + before[s + 1] - before[s]):
-                k = int(np.floor((scores[p] - base) * inverse))
-                counts[b, min(max(k, 0), most)] += 1
+    for c in range(buckets.shape[0]):
+        for p in range(offsets[c], offsets[c + 1]):
+            k = int(np.floor((scores[p] - base) * inverse))
+            counts[buckets[c], min(max(k, 0), most)] += 1
     return counts

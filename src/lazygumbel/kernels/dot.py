@@ -17,6 +17,8 @@ from numba.extending import intrinsic
 __all__ = ["dot", "lay_out"]
 
 _WIDTH = 16
+_SUMS = 4
+"""Sums that are kept apart in long rows: one alone would wait for each addition before the next."""
 _FLOAT, _BYTE, _PLACE = ir.FloatType(), ir.IntType(8), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, _WIDTH)
 
@@ -61,11 +63,11 @@ def dot(_: Any, matrix: Any, row: Any, query: Any) -> Any:
                 return found
             return (builder.sitofp if entry.signed else builder.uitofp)(found, target)
 
-        total = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * _WIDTH))
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * _WIDTH)) for _ in range(_SUMS)]
         alone = cgutils.alloca_once_value(builder, ir.Constant(_FLOAT, 0.0))
 
-        def add(offset: Any, at: Any) -> None:
-            """The product of the vector of entries at a column and of the query's at its place."""
+        def add(offset: Any, at: Any, total: Any = totals[0]) -> None:
+            """Add the product of the vector of entries at a column and of the query's at its place."""
             product = builder.fmul(
                 entries(offset, _VECTOR, ir.VectorType(kind, _WIDTH)),
                 load(weights, builder.mul(at, _PLACE(4)), _VECTOR),
@@ -75,7 +77,12 @@ def dot(_: Any, matrix: Any, row: Any, query: Any) -> Any:
 
         rest = builder.and_(d, _PLACE(_WIDTH - 1))
         whole = builder.sub(d, rest)
-        with cgutils.for_range_slice(builder, _PLACE(0), whole, _PLACE(_WIDTH), _PLACE) as (column, _):
+        strides = builder.and_(d, _PLACE(-_SUMS * _WIDTH))
+        with cgutils.for_range_slice(builder, _PLACE(0), strides, _PLACE(_SUMS * _WIDTH), _PLACE) as (column, _):
+            for k, total in enumerate(totals):
+                place = builder.add(column, _PLACE(k * _WIDTH))
+                add(place, place, total)
+        with cgutils.for_range_slice(builder, strides, whole, _PLACE(_WIDTH), _PLACE) as (column, _):
             add(column, column)
         with builder.if_else(builder.icmp_signed(">", whole, _PLACE(0))) as (long, short):
             with long, builder.if_then(builder.icmp_signed("!=", rest, _PLACE(0))):
@@ -84,7 +91,9 @@ def dot(_: Any, matrix: Any, row: Any, query: Any) -> Any:
                 factor = load(weights, builder.mul(loop.index, _PLACE(4)), _FLOAT)
                 product = builder.fmul(entries(loop.index, _FLOAT, kind), factor)
                 builder.store(builder.fadd(builder.load(alone), product), alone)
-        sum_, width = builder.load(total), _WIDTH
+        sum_, width = builder.load(totals[0]), _WIDTH
+        for total in totals[1:]:
+            sum_ = builder.fadd(sum_, builder.load(total))
         while width > 1:
             width //= 2
             halves = (

@@ -1,5 +1,7 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
+from itertools import count
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,7 +10,7 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
-    "rank_cells",
+    "route",
     "score_at",
     "score_ranges",
     "spread",
@@ -18,8 +20,8 @@ __all__ = [
     "winners",
 ]
 
-_RANK_BINS = 2048
-_ROUTE_STEP = np.float32(1 / 32767)
+_RANK_BINS, _KEYS, _NOTHING = 2048, 2.0**24, 1e-18
+_NEAREST, _CODES_HELP, _WIDE = 6.1, 2.0, 0.3
 _CHECKED = 32
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -46,92 +48,73 @@ def score_ranges(
     return positions, rows[positions] @ query
 
 
-def rank_cells(scores: npt.NDArray[np.float32], first: int) -> npt.NDArray[np.int32]:
-    """Cells by decreasing score, cell `first` before all: scores are told apart to 1/2046 of their range, then by cell.
+def route(
+    routes: npt.NDArray[np.int8],
+    step: float,
+    centroids: npt.NDArray[np.float32],
+    queries: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    """Inner products of queries with centroids, (queries, centroids), those near the largest to float32.
 
-    That is a counting sort: many times quicker than a full one, and as good to rank by.
+    `routes` are the centroids in units of `step`. What comes within 6.1 steps, times the norm of the query, of the
+    largest is computed anew from the centroids: that is twenty standard deviations of their rounding.
     """
-    top, low = scores.max(), scores.min()
-    step = np.float32(_RANK_BINS - 2) / (top - low) if top > low else np.float32(0.0)
-    bins = 1 + ((top - scores) * step).astype(np.int64)
-    bins[first] = 0
-    return np.argsort(bins, kind="stable").astype(np.int32)
+    norms = np.sqrt(np.vecdot(queries, queries))[:, None]
+    rough = queries @ (routes.T * np.float32(step))
+    near = rough >= rough.max(axis=1, keepdims=True) - _NEAREST * step * norms
+    return np.where(near, queries @ centroids.T, rough)
 
 
 def survey(
-    rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
-    groups: npt.NDArray[np.int16],
-    cells: npt.NDArray[np.int16],
+    cosines: npt.NDArray[np.float32],
     scales: npt.NDArray[np.float32],
+    largest: float,
     offsets: npt.NDArray[np.int64],
-    group_ends: npt.NDArray[np.int64],
-    fewest: int,
-    most: int,
-    gap: float,
-    cell_edges: npt.NDArray[np.int64],
-    group_edges: npt.NDArray[np.int64],
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float32],
-    npt.NDArray[np.float32],
-]:
-    """Segments of storage in order of rank for each query: cells of opened groups, then the other groups.
+    bucket_edges: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The bucket of each cell by its rank, for each query: the nearest in direction, then by inner product times scale.
 
-    Groups are ranked by their inner product with the query and opened in this order: at least `fewest` of them, and on
-    up to `most` as long as a group comes within `gap`, times the norm of the query, of the best cell so far. Cells of
-    opened groups are ranked by their inner product times their scale, with the nearest in direction first. Directions
-    are in units of 1/32767. Returns where segments begin and how many rows of the same query come before each, query
-    after query, with one entry more at the end of each that says how many rows there are; the first segment of each
-    bucket, (queries, K + 1); the inner product of each query with the nearest cell, and the largest with a row of the
-    first segment. Buckets take ranks of cells by `cell_edges` (the last takes all that are left) and ranks of groups by
-    `group_edges`, of those that stay closed.
+    `cosines` holds inner products of queries with the unit vectors of cells, (queries, cells), and `largest` is the
+    largest scale. Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the
+    largest with a row of it, by the codes.
+
+    Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
+    of the first of them.
     """
-    starts: list[npt.NDArray[np.int64]] = []
-    before: list[npt.NDArray[np.int64]] = []
-    edges = np.zeros((len(queries), len(cell_edges) + len(group_edges) - 1), dtype=np.int64)
-    alignment, reach = np.empty(len(queries), dtype=np.float32), np.empty(len(queries), dtype=np.float32)
-    used = 0
+    size, cells = cosines.shape
+    buckets = np.empty((size, cells), dtype=np.uint8)
+    reach = np.empty(size, dtype=np.float32)
+    firsts = cosines.argmax(axis=1)
     for b, query in enumerate(queries):
-        near = (groups @ query) * _ROUTE_STEP
-        ranked = rank_cells(near, int(near.argmax()))
-        cosines = (cells @ query) * _ROUTE_STEP
-        margin = np.float32(gap) * np.sqrt(query @ query)
-        chosen, k = np.arange(0), 0
-        while k < len(groups) and (
-            k < fewest or (k < most and near[ranked[k]] >= cosines[chosen].max(initial=-np.inf) - margin)
-        ):
-            chosen = np.append(chosen, np.arange(int(group_ends[ranked[k]]), int(group_ends[ranked[k] + 1])))
-            k += 1
-        alignment[b] = cosines[chosen].max()
-        chosen = chosen[rank_cells(cosines[chosen] * scales[chosen], int(cosines[chosen].argmax()))]
-        begins = np.append(offsets[chosen], offsets[group_ends[ranked[k:]]])
-        stops = np.append(offsets[chosen + 1], offsets[group_ends[ranked[k:] + 1]])
-        edges[b, : len(cell_edges) - 1] = used + np.minimum(cell_edges[:-1], len(chosen))
-        edges[b, len(cell_edges) - 1 :] = used + len(chosen) + np.maximum(group_edges - k, 0)
-        reach[b] = (rows[begins[0] : stops[0]] @ query).max(initial=-np.inf)
-        starts.append(np.append(begins, 0))
-        before.append(np.cumsum([0, *(stops - begins)]))
-        used += len(begins) + 1
-    return np.concatenate([np.arange(0), *starts]), np.concatenate([np.arange(0), *before]), edges, alignment, reach
+        norm = np.sqrt(np.float64(query @ query))
+        unit = np.float32(_KEYS / norm if norm > _NOTHING else 0.0)
+        unit = np.float32(unit / largest if largest > _NOTHING else 0.0)
+        keys = (cosines[b] * scales * unit).astype(np.int32)
+        step = np.float32(_RANK_BINS - 2) / np.float32(max(keys.max() - keys.min(), 1))
+        bins: npt.NDArray[np.int64] = 1 + ((keys.max() - keys).astype(np.float32) * step).astype(np.int64)
+        bins[firsts[b]] = 0
+        rank = np.array([(bins < k).sum() for k in bins])
+        buckets[b] = np.searchsorted(bucket_edges[1:-1], rank, side="right")
+        inside = codes[offsets[firsts[b]] : offsets[firsts[b] + 1]]
+        reach[b] = (inside @ (code_step * query)).max(initial=-np.inf) + code_low @ query
+    return buckets, cosines[np.arange(size), firsts], reach
 
 
 def _inside(
-    begins: npt.NDArray[np.int64], before: npt.NDArray[np.int64], edges: npt.NDArray[np.int64], bucket: int
+    offsets: npt.NDArray[np.int64], buckets: npt.NDArray[np.uint8], wanted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Positions of the rows in a bucket: the segments edges[bucket] up to edges[bucket + 1]."""
-    segments = range(int(edges[bucket]), int(edges[bucket + 1]))
-    ranges = [np.arange(int(before[s + 1] - before[s]), dtype=np.int64) + begins[s] for s in segments]
-    return np.concatenate([np.empty(0, dtype=np.int64), *ranges])
+    """Positions of the rows of cells whose bucket is wanted."""
+    return np.flatnonzero(np.repeat(wanted[buckets], np.diff(offsets)))
 
 
 def look(
     rows: npt.NDArray[np.float32],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
@@ -140,38 +123,46 @@ def look(
     """Look at each row independently with the rate of its bucket, 1 - exp(-hazard), and perturb it.
 
     A row whose Gumbel is minus the log of E is looked at when E is below the hazard. Where that is infinite, every row
-    is, and takes one exponential E. Elsewhere lay the rows of a bucket end to end, each as long as the hazard: the
+    is, and takes one exponential E. Elsewhere lay rows end to end as they are stored, each as long as its hazard: the
     hits of a Poisson process of rate one pick the rows, and the place of the first hit in a row is its E. After a hit
-    the process starts anew at the next row, so that one exponential a row does for both; one more leaves the bucket.
+    the process starts anew at the next row, so that one exponential a row does for both; one more leaves the last row.
 
     Returns the number of rows m (-1 when the exponentials ran out), and for each its position, logit and perturbed
     logit, those of infinite hazard first. With longer arrays that begin alike, a look that ran out goes on as it began.
     """
-    positions: list[int] = []
-    noise: list[float] = []
     nothing = (np.empty(0, np.int64), np.empty(0), np.empty(0))
-    for bucket in np.flatnonzero(np.isinf(hazards)):
-        positions += _inside(begins, before, edges, int(bucket)).tolist()
-    if len(positions) > len(exponentials):
-        return -1, *nothing
-    noise += exponentials[: len(positions)].tolist()
+    positions: list[int] = _inside(offsets, buckets, np.isinf(hazards)).tolist()
     used = len(positions)
-    for bucket in np.flatnonzero((hazards > 0) & np.isfinite(hazards)):
-        inside, at, hazard = _inside(begins, before, edges, int(bucket)), 0, hazards[bucket]
-        while True:
+    if used >= len(exponentials):
+        return -1, *nothing
+    noise: list[float] = exponentials[:used].tolist()
+    left = exponentials[used]
+    for cell, bucket in enumerate(buckets):
+        row, stop, hazard = int(offsets[cell]), int(offsets[cell + 1]), hazards[bucket]
+        if hazard <= 0 or np.isinf(hazard):
+            continue
+        while left < (stop - row) * hazard:
+            used += 1
             if used >= len(exponentials):
                 return -1, *nothing
-            skip = np.floor(exponentials[used] / hazard)
-            if skip >= len(inside) - at:
-                used += 1
-                break
-            positions.append(int(inside[at + int(skip)]))
-            noise.append(max(float(exponentials[used] - skip * hazard), 1e-300))
-            at += int(skip) + 1
-            used += 1
+            skip = min(int(left / hazard), stop - row - 1)
+            positions.append(row + skip)
+            noise.append(max(float(left - skip * hazard), 1e-300))
+            row += skip + 1
+            left = exponentials[used]
+        left -= (stop - row) * hazard
     seen = np.array(positions, dtype=np.int64)
     logits = (rows[seen] @ query).astype(np.float64) * inverse_temperature
     return len(seen), seen, logits, logits - np.log(np.array(noise))
+
+
+def _uniforms(seed: np.uint64, j: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The j-th numbers of SplitMix64 as ones between zero and one."""
+    z = seed + (j + 1).astype(np.uint64) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def winners(
@@ -180,9 +171,8 @@ def winners(
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
     code_error: float,
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     hazards: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
@@ -193,34 +183,45 @@ def winners(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
     """For each query and draw the row with the largest perturbed logit of a `look`, its value, and the rows looked at.
 
-    All three are (queries, draws); rows of infinite hazard, which all draws share, count for the first. One of these is
-    drawn by its probability among them, with the uniform; its value is their log-sum-exp minus the log of the first
-    exponential, as if each had been perturbed. Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot
+    All three are (queries, draws). Rows of infinite hazard, which all draws share, count for the first. They are known
+    by their codes, and a code by no more than `code_error` times the norm of the query: a Poisson process whose rates
+    are that much too high hits one, which is kept with the probability that makes up for it. The first that is kept is
+    the one that perturbing each would give, and its time gives the value. The time of the first hit is the first
+    exponential; the uniform seeds the other numbers. Where codes may be off by 2 nats or more, rows are read instead.
+    Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot
     win query b. Where the exponentials ran out the count is -1; where nothing could win the position is -1 and the
     value minus infinity. Returned last is how many draws are of these two kinds.
     """
-    del codes, code_low, code_step, code_error  # they tell the twin which rows need not be read
     size, draws, _ = exponentials.shape
     winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
     counts = np.zeros((size, draws), dtype=np.int64)
     for b, query in enumerate(queries):
         out = banned[banned_ends[b] : banned_ends[b + 1]]
-        sure = np.where(np.isinf(hazards[b]), np.inf, 0.0)
-        enough = np.ones(len(rows))
-        _, head, logits, _ = look(rows, begins, before, edges[b], sure, query, inverse_temperature, enough)
-        allowed = ~np.isin(head, out)
-        head, logits = head[allowed], logits[allowed]
+        head = np.setdiff1d(_inside(offsets, buckets[b], np.isinf(hazards[b])), out)
+        slack = code_error * np.sqrt(np.float64(query @ query)) * inverse_temperature
+        if slack < _CODES_HELP:
+            scores = codes[head] @ (code_step * query) + code_low @ query
+        else:
+            scores, slack = rows[head] @ query, 0.0
+        logits = scores.astype(np.float64) * inverse_temperature
+        rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
         for s in range(draws):
-            rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
             m, seen, _, perturbed = look(
-                rows, begins, before, edges[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
+                rows, offsets, buckets[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
             )
             counts[b, s] = m + len(head) if m >= 0 and s == 0 else m
             if len(head):
                 sums: npt.NDArray[np.float64] = np.cumsum(np.exp(logits - logits.max()))
-                chosen = int((sums < uniforms[b, s] * sums[-1]).sum())
-                winning[b, s] = head[min(chosen, len(head) - 1)]
-                values[b, s] = logits.max() + np.log(sums[-1]) - np.log(exponentials[b, s, 0])
+                seed, time, drawn = np.uint64(uniforms[b, s] * 2.0**53), exponentials[b, s, 0], 0
+                for attempt in count(step=3):
+                    choice, chance, delay = _uniforms(seed, np.arange(attempt, attempt + 3))
+                    drawn = min(int((sums < choice * sums[-1]).sum()), len(head) - 1)
+                    true = np.float64(rows[head[drawn]] @ query) * inverse_temperature
+                    if chance <= np.exp(true - logits[drawn] - slack):
+                        break
+                    time -= np.log(delay)
+                winning[b, s] = head[drawn]
+                values[b, s] = logits.max() + slack + np.log(sums[-1]) - np.log(time)
             perturbed = np.where(np.isin(seen, out), -np.inf, perturbed)
             if m > 0 and perturbed.max() > values[b, s]:
                 winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
@@ -228,46 +229,52 @@ def winners(
 
 
 def pick(
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """In each bucket one row from every stretch of 1 / rate rows, at a random place in it: floor((j + u) / rate).
+    uniform: float,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
+    """Rows picked as often, on average, as the rate of their bucket says, times a factor.
 
-    Each row is picked `rate` times on average, one at an end of a stretch at times twice; the last stretch may be
-    shorter, and then picks a row with less probability. The bucket's uniform in [0, 1) seeds the u of its stretches,
-    which are numbers of SplitMix64, one after the other: with one u for all there would be few different samples, and
-    nothing would be known of how they spread. Returns positions, bucket by bucket, and where the buckets end, (K + 1,)
-    from zero.
+    Those of rate one are all taken. Lay the others end to end as they are stored, each as long as its rate: from every
+    stretch of length one the row at a random place is picked. The factor, at least one, makes the number of stretches
+    whole. The uniform in [0, 1) seeds the places, which are numbers of SplitMix64, one after the other: with one place
+    for all stretches there would be few different samples, and nothing would be known of how they spread. But stretches
+    that meet inside a cell of a rate above 0.3 have the same place: else a row that lies in both would often be picked
+    twice, or not at all.
+
+    Returns positions of the rows of rate one, positions and buckets of the others picked, and the factor.
     """
-    picked = [_pick(begins, before, edges, rates, uniforms, bucket, 0, 1) for bucket in range(len(rates))]
-    return np.concatenate([np.arange(0), *picked]), np.cumsum([0, *map(len, picked)])
+    sure = _inside(offsets, buckets, rates >= 1)
+    return sure, *_pick(offsets, buckets, rates, uniform, 0, len(buckets))
 
 
 def _pick(
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-    bucket: int,
-    part: int,
-    parts: int,
-) -> npt.NDArray[np.int64]:
-    """One of equal parts of the picks of a bucket."""
-    inside, rate = _inside(begins, before, edges, bucket), rates[bucket]
-    if rate <= 0:
-        return inside[:0]
-    picks = int(np.ceil(len(inside) * rate))
-    j = np.arange(picks * part // parts, picks * (part + 1) // parts)
-    z = np.uint64(uniforms[bucket] * 2.0**53) + (j + 1).astype(np.uint64) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * _FIRST
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
-    z = z ^ (z >> np.uint64(31))
-    places = np.floor((j + (z >> np.uint64(11)) * 2.0**-53) * (1.0 / rate)).astype(np.int64)
-    return inside[places[places < len(inside)]]
+    uniform: float,
+    low: int,
+    high: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
+    """Picks from cells `low` to `high`, of rates below one."""
+    widths = np.where((rates > 0) & (rates < 1), rates, 0.0)[buckets[low:high]]
+    total = float(np.cumsum([0.0, *(np.diff(offsets[low : high + 1]) * widths)])[-1])
+    picks = int(np.ceil(total))
+    factor = picks / total if total > 0 else 1.0
+    widths *= factor
+    ends = np.cumsum(np.diff(offsets[low : high + 1]) * widths)
+    j = np.arange(picks)
+    places = j + _uniforms(np.uint64(uniform * 2.0**53), j)
+    for begin, end, width in zip(np.concatenate([[0.0], ends])[:-1], ends, widths, strict=True):
+        if width > _WIDE:
+            inside = j[(j > int(begin)) & (j <= end)]
+            places[inside] = inside + (places[int(begin)] - int(begin)) if len(inside) else 0.0
+    places = places[places < max(ends, default=0.0)]
+    cell = np.searchsorted(ends, places, side="right")
+    inside = (places - np.concatenate([[0.0], ends])[cell]) * (1.0 / widths[cell])
+    cell += low
+    return np.minimum(offsets[cell] + inside.astype(np.int64), offsets[cell + 1] - 1), buckets[cell], factor
 
 
 def score_at(
@@ -291,9 +298,8 @@ def weigh(
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
     coded: npt.NDArray[np.bool_],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
@@ -309,71 +315,86 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
 ]:
-    """For each query `pick` rows, or one of equal parts of them, and sum over those of each bucket.
+    """For each query `pick` rows, from one of equal parts of the cells, and sum over them.
 
-    A row counts exp(logit - shift) / rate, or zero if `banned`. Where a query is `coded`, the logits of buckets of a
-    rate below one are those of the codes, and one pick in 32, from one on that the last uniform gives, is read and
-    counts for 32 times its difference: so sums have the right mean. With `features` also of weighted rows. Returns
-    picks, (queries, K), sums and sums of squares, both (queries, K, 1) or (queries, K, 1 + d), and sums of weight times
-    weighted row, (queries, K, 0) or (queries, K, d).
+    A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`. Where a query
+    is `coded`, the logits of rows of a rate below one are those of the codes, and one pick in 32 is read and counts for
+    32 times its difference: so sums have the right mean. Of `uniforms`, (queries, 2 parts), the first seed the picks of
+    the parts, the others say which pick is the first that is read. With `features` also of weighted rows.
+
+    Returns how many rows are of rate one and how many picks there are, (queries, 2); the sum over picks of 1 - rate,
+    (queries,); sums over rows of rate one; over picks; over picks, times 1 - rate; of squares, times 1 - rate, all four
+    (queries, 1) or (queries, 1 + d); and of weight times weighted row, times 1 - rate, (queries, 0) or (queries, d).
     """
-    size, buckets = rates.shape
-    wide = rows.shape[1] if features else 0
-    picks = np.zeros((size, buckets), dtype=np.int64)
-    plain, squares = np.zeros((size, buckets, 1 + wide)), np.zeros((size, buckets, 1 + wide))
-    cross = np.zeros((size, buckets, wide))
+    size, cells, wide = len(queries), buckets.shape[1], rows.shape[1] if features else 0
+    low, high = cells * part // parts, cells * (part + 1) // parts
+    counts, shares = np.zeros((size, 2), dtype=np.int64), np.zeros(size)
+    sure, plain, spare, squares = np.zeros((4, size, 1 + wide))
+    cross = np.zeros((size, wide))
     for q, query in enumerate(queries):
-        out, unread = banned[banned_ends[q] : banned_ends[q + 1]], int(uniforms[q, -1] * _CHECKED)
-        for b, rate in enumerate(rates[q]):
-            found = _pick(begins, before, edges[q], rates[q], uniforms[q], b, part, parts)
-            weights = np.exp((rows[found] @ query).astype(np.float64) * inverse_temperature - shifts[q])
-            if coded[q] and rate < 1.0:
-                by_code = codes[found] @ (code_step * query) + code_low @ query
-                rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
-                read = np.arange(len(found)) % _CHECKED == unread
-                weights = rough + np.where(read, _CHECKED, 0) * (weights - rough)
-            weights = np.where(np.isin(found, out), 0.0, weights)[:, None] / max(rate, 1e-300)
-            weighted = weights * rows[found].astype(np.float64)[:, :wide]
-            values = np.concatenate([weights, weighted], axis=1)
-            picks[q, b], unread = len(found), (unread - len(found)) % _CHECKED
-            plain[q, b], squares[q, b] = values.sum(axis=0), (values**2).sum(axis=0)
-            cross[q, b] = (weights * weighted).sum(axis=0)
-    return picks, plain, squares, cross
+        out = banned[banned_ends[q] : banned_ends[q + 1]]
+        certain = _inside(offsets, buckets[q], rates[q] >= 1)
+        certain = certain[(certain >= offsets[low]) & (certain < offsets[high])]
+        picked, owners, factor = _pick(offsets, buckets[q], rates[q], uniforms[q, part], low, high)
+        found = np.concatenate([certain, picked])
+        weights = np.exp((rows[found] @ query).astype(np.float64) * inverse_temperature - shifts[q])
+        if coded[q]:
+            by_code = codes[picked] @ (code_step * query) + code_low @ query
+            rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
+            read = np.arange(len(picked)) % _CHECKED == int(uniforms[q, parts + part] * _CHECKED)
+            weights[len(certain) :] = rough + np.where(read, _CHECKED, 0) * (weights[len(certain) :] - rough)
+        weights = np.where(np.isin(found, out), 0.0, weights)[:, None]
+        values = np.concatenate([weights, weights * rows[found].astype(np.float64)[:, :wide]], axis=1)
+        rate = factor * rates[q][owners][:, None]
+        left = np.maximum(1 - rate, 0)
+        sure[q] = values[: len(certain)].sum(axis=0)
+        values = values[len(certain) :] / rate
+        counts[q], shares[q] = (len(certain), len(picked)), left.sum()
+        plain[q], spare[q] = values.sum(axis=0), (left * values).sum(axis=0)
+        squares[q] = (left * values**2).sum(axis=0)
+        cross[q] = (left * values[:, :1] * values[:, 1:]).sum(axis=0)
+    return counts, shares, sure, plain, spare, squares, cross
 
 
 def spread(
-    rates: npt.NDArray[np.float64],
-    picks: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64],
+    sure: npt.NDArray[np.float64],
     plain: npt.NDArray[np.float64],
+    spare: npt.NDArray[np.float64],
     squares: npt.NDArray[np.float64],
     cross: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Totals of what `weigh` summed, (queries, 1 + d), their variances, and covariances with the first, (queries, d).
 
-    Picks spread around the mean of their bucket; one that is alone, around zero.
+    From a stretch of rows of weight w and rate r one is picked, and counts w / r: that has variance sum of
+    w^2 (1/r - 1) minus the products of different rows, which for rows alike are 1 - r times the square of the mean of
+    w / r. With one mean for all stretches less is subtracted, so this errs on the safe side. Of one pick alone nothing
+    is subtracted.
     """
-    m = picks[:, :, None].astype(np.float64)
-    centre = np.where(m > 1, 1 / np.maximum(m, 1), 0.0)
-    factor = (1 - rates[:, :, None]) * np.where(m > 1, m / np.maximum(m - 1, 1), 1.0)
-    variance = (factor * (squares - centre * plain**2)).sum(axis=1)
-    covariance = (factor * (cross - centre * plain[:, :, :1] * plain[:, :, 1:])).sum(axis=1)
-    return plain.sum(axis=1), np.maximum(variance, 0.0), covariance
+    m = counts[:, 1:].astype(np.float64)
+    several = (m > 1) & (shares[:, None] > 0)
+    centre = np.where(several, 1 / np.where(several, shares[:, None], 1.0), 0.0)
+    factor = np.where(m > 1, m / np.maximum(m - 1, 1), 1.0)
+    variance = factor * (squares - centre * spare**2)
+    return sure + plain, np.maximum(variance, 0.0), factor * (cross - centre * spare[:, :1] * spare[:, 1:])
 
 
 def bin_scores(
     scores: npt.NDArray[np.float32],
-    begins: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    edges: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    size: int,
     low: float,
     width: float,
     bins: int,
 ) -> npt.NDArray[np.int32]:
-    """Rows by bucket and by score, (buckets, bins): bin floor((score - low) / width), kept in range."""
-    counts = np.zeros((len(edges) - 1, bins), dtype=np.int32)
-    for bucket in range(len(edges) - 1):
-        inside = scores[_inside(begins, before, edges, bucket)]
-        found = np.floor((inside - np.float32(low)) * np.float32(1.0 / width)).astype(np.int64)
-        np.add.at(counts[bucket], np.clip(found, 0, bins - 1), 1)
+    """Rows by bucket and by score, (size, bins): bin floor((score - low) / width), kept in range."""
+    counts = np.zeros((size, bins), dtype=np.int32)
+    found = np.floor((scores - np.float32(low)) * np.float32(1.0 / width)).astype(np.int64)
+    np.add.at(counts, (np.repeat(buckets, np.diff(offsets)), np.clip(found, 0, bins - 1)), 1)
     return counts

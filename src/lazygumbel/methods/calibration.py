@@ -1,22 +1,22 @@
 """`Calibration`: how eagerly `Stratified` looks at a cell, by the rank of the cell, and what that was measured to cost.
 
-A survey of the index ranks cells near a theta, then groups of cells, in buckets that grow by about sqrt(2). A bucket
-has a *hazard*: a row in it is looked at with rate 1 - exp(-hazard), that is, when its Gumbel exceeds -log(hazard).
-Hazards depend on the scale |theta| / temperature; the calibration holds a ladder of scales.
+A survey of the index ranks cells for a theta; buckets of ranks grow by about sqrt(2). A bucket has a *hazard*: a row
+in it is looked at with rate 1 - exp(-hazard), that is, when its Gumbel exceeds -log(hazard). Hazards depend on the
+scale |theta| / temperature; the calibration holds a ladder of scales.
 """
 
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.persist import Reader, Writer
 
-__all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "falling", "neyman"]
+__all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "Mass", "falling", "neyman"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,31 +26,48 @@ _WIDENING = 6
 """From how many buckets before its own a widened look takes the largest: six are about eight times as many cells."""
 
 
+_LEAST_ROWS = 256.0
 ENUMERATED_FROM = 0.7
 """From this hazard on, a rate of one half, it is quicker to look at every row."""
 
 
-def falling(values: npt.NDArray[Number], near: int) -> npt.NDArray[Number]:
-    """The least values, at least as large, that do not increase along the first `near` buckets, nor along the rest."""
-    runs = values[:near], values[near:]
-    return np.concatenate([np.maximum.accumulate(run[::-1])[::-1] for run in runs])
+def falling(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The least values, at least as large, that do not increase from bucket to bucket."""
+    return np.maximum.accumulate(values[::-1])[::-1]
 
 
-def neyman(sizes: Floats, spreads: Floats, near: int, rel_err: float) -> Floats:
+class Mass(NamedTuple):
+    """What rows of each bucket hold, of one theta or on average: sums of their probabilities, and of the squares."""
+
+    sums: Floats
+    """(..., K)"""
+    squares: Floats
+    """(..., K)"""
+
+    def variance(self, sizes: Floats, rates: Floats) -> Floats:
+        """Relative variance of Z, (...), from picks with these rates out of so many rows of each bucket, both (K,).
+
+        As `kernels.spread` estimates it: what all picks have in common does not count.
+        """
+        left = 1.0 - rates
+        common = (self.sums @ left) ** 2 / max(float(sizes @ (rates * left)), 1e-300)
+        return np.maximum(self.squares @ (left / rates) - common, 0.0)
+
+
+def neyman(sizes: Floats, mass: Mass, rel_err: float) -> Floats:
     """Rates for the buckets that meet a relative variance of rel_err^2 with the fewest rows, falling.
 
-    The relative variance is sum over buckets of q (1 / rate - 1) with q = sum of (p_i - mean)^2: the best rates are
-    proportional to sqrt(q / rows), capped at one. `sizes` holds the rows and `spreads` the q of each bucket.
+    The best rates are proportional to the root mean square of the probabilities in a bucket, capped at one. A look at
+    few rows would know little of its own error: at least 256 are looked at.
     """
-    shape = np.sqrt(spreads / np.maximum(sizes, 1.0))
-    shape = falling(shape, near)
+    least = min(_LEAST_ROWS, float(sizes.sum()))
+    shape = falling(np.sqrt(mass.squares / np.maximum(sizes, 1.0)))
     shape = np.maximum(shape, shape.max() * 1e-12)
     low, high = -60.0, 120.0
-    rates = np.ones_like(shape)
     for _ in range(60):
         middle = (low + high) / 2
         rates = np.minimum(1.0, shape * np.exp(middle))
-        if (spreads * (1.0 / rates - 1.0)).sum() > rel_err**2:
+        if mass.variance(sizes, rates) > rel_err**2 or rates @ sizes < least:
             low = middle
         else:
             high = middle
@@ -88,14 +105,12 @@ class Levels:
 class Calibration:
     """Hazards by scale and bucket, and the figures measured on fresh thetas."""
 
-    near: int
-    """How many of the K buckets are of single cells; the others are of groups."""
     scales: Floats
     """The ladder of |theta| / temperature, increasing, (S,)."""
     hazards: Floats
     """For sampling, (S, K)."""
-    spreads: Floats
-    """Mean over thetas of the sum of (p_i - mean of the bucket)^2 in each bucket, (S, K): what estimates need."""
+    mass: Mass
+    """What each bucket holds on average over thetas, (S, K): what estimates need."""
     sizes: Floats
     """Mean number of rows in each bucket, (K,)."""
     least_alignment: float
@@ -140,7 +155,7 @@ class Calibration:
         """Rates that give Z to a relative error (None: what was calibrated for), by line."""
         rel_err = self.rel_err if rel_err is None else rel_err
         if rel_err not in self._rates:
-            rates = np.stack([neyman(self.sizes, spread, self.near, rel_err) for spread in self.spreads])
+            rates = np.stack([neyman(self.sizes, Mass(*each), rel_err) for each in zip(*self.mass, strict=True)])
             met = [facts["rel_err_rms"] <= 1.1 * self.rel_err for facts in self.report]
             table, held = self._lines(rates, met)
             self._rates[rel_err] = Levels(table, held, (table @ self.sizes).tolist(), [0.0] * len(table), self.sizes)
@@ -149,10 +164,9 @@ class Calibration:
     def save(self, writer: Writer) -> None:
         """Arrays, and the figures for `lazygumbel info`."""
         writer.array("hazards", self.hazards)
-        writer.array("spreads", self.spreads)
+        writer.array("bucket_mass", np.stack(self.mass))
         writer.array("bucket_sizes", self.sizes)
         writer.config["calibration"] = {
-            "near": self.near,
             "scales": self.scales.tolist(),
             "least_alignment": self.least_alignment,
             "least_reach": self.least_reach,
@@ -168,10 +182,9 @@ class Calibration:
         if facts is None:
             return None
         return cls(
-            int(facts["near"]),
             np.array(facts["scales"], dtype=np.float64),
             np.array(reader.array("hazards")),
-            np.array(reader.array("spreads")),
+            Mass(*np.array(reader.array("bucket_mass"))),
             np.array(reader.array("bucket_sizes")),
             float(facts["least_alignment"]),
             float(facts["least_reach"]),

@@ -23,7 +23,8 @@ class Aspect(NamedTuple):
     """A plan for some of its thetas."""
 
     queries: npt.NDArray[np.float32]
-    survey: Survey
+    buckets: npt.NDArray[np.uint8]
+    """Of the cells, for each theta."""
     banned: Ints
     """Positions that must not win, theta after theta, sorted for each."""
     banned_ends: Ints
@@ -91,10 +92,10 @@ class Plan:
         """What kernels need to know of some thetas, in increasing order."""
         banned, ends = self.banned
         if len(thetas) == self.query.size:
-            return Aspect(self.query.thetas, self.survey, banned, ends)
+            return Aspect(self.query.thetas, self.survey.buckets, banned, ends)
         banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
         ends = np.concatenate([[0], np.cumsum(np.diff(ends)[thetas])])
-        return Aspect(self.query.thetas[thetas], self.survey.at(thetas), banned, ends)
+        return Aspect(self.query.thetas[thetas], self.survey.buckets[thetas], banned, ends)
 
     def label(self, thetas: Sequence[int]) -> Label:
         """What may be said of these thetas together."""
@@ -108,13 +109,8 @@ class Plan:
 
     def row_hazards(self, b: int) -> Floats:
         """The hazard of every row for theta b, by id, (n,); of a plan for draws."""
-        begins, before, edges = *self.survey[:2], self.survey.edges[b]
-        levels = self.levels.table[self.lines[b]]
-        hazards = np.empty(self.query.features.n)
-        for level, low, high in zip(levels, edges[:-1], edges[1:], strict=True):
-            for segment in range(low, high):
-                rows = before[segment + 1] - before[segment]
-                hazards[begins[segment] : begins[segment] + rows] = level
+        levels = self.levels.table[self.lines[b]][self.survey.buckets[b]]
+        hazards = np.repeat(levels, np.diff(self.index.offsets))
         return hazards[self.index.features.locate(np.arange(len(hazards)))]
 
 

@@ -20,18 +20,18 @@ from lazygumbel.methods.stratified_draws import candidates, winners
 from lazygumbel.methods.stratified_sums import sums
 from lazygumbel.methods.weighing import concatenate, stack
 from lazygumbel.results import Draws, Label, Moments, OrderedDraws, worse_label
-from lazygumbel.threads import map_threads
+from lazygumbel.threads import map_threads, one_blas_thread
 
 __all__ = ["Stratified"]
 
 _THETAS_AT_ONCE = 512
-"""Thetas that are routed together: with 8,192 cells 16 MB, and 16 MB for random numbers, whatever the batch."""
+"""Thetas that are routed together: with 8,192 cells 20 MB, and 2 MB for random numbers, whatever the batch."""
 _THETAS_A_THREAD = 48
 """Thetas of a batch that one thread ranks and draws for at most, so that what it ranked stays in its cache."""
 _SHARED_FROM = 8
 """From this many thetas on, a batch is worth sharing between threads."""
-_HIT, _SEGMENT = 2.5, 0.03
-"""What a row out of order, and passing a segment by, cost a draw, in rows of a dense pass."""
+_HIT, _CELL = 2.5, 0.1
+"""What a row out of order, and passing a cell by, cost a draw, in rows of a dense pass."""
 _DENSE_SHARE = 0.5
 """A look that is expected to take a larger share of the rows becomes a dense pass."""
 _AGAIN = 2.0
@@ -63,7 +63,9 @@ class Stratified:
         if query.size < _SHARED_FROM:
             return _sample(query, size, rng)
         cuts = _cuts(query.size)
-        parts = list(map_threads(_sample, (query.at(cut) for cut in cuts), [size] * len(cuts), rng.spawn(len(cuts))))
+        queries, streams = (query.at(cut) for cut in cuts), rng.spawn(len(cuts))
+        with one_blas_thread():
+            parts = list(map_threads(_sample, queries, [size] * len(cuts), streams))
         label = parts[0].label
         for part in parts:
             label = worse_label(label, part.label)
@@ -109,7 +111,8 @@ class Stratified:
             cuts = _cuts(query.size)
             streams = rng.spawn(len(cuts))
             queries = (query.at(cut) for cut in cuts)
-            parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
+            with one_blas_thread():
+                parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
         if len(parts) == 1:
             return parts[0]
         label: Label = "exact"
@@ -163,7 +166,7 @@ def _all_candidates(query: Query, size: int, rng: np.random.Generator) -> Candid
 def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
     """For thetas that are routed together."""
     plan = Plan.for_draws(query)
-    rows, hits, walk = plan.levels.rows, plan.levels.hits, _SEGMENT * len(plan.survey.begins) / max(query.size, 1)
+    rows, hits, walk = plan.levels.rows, plan.levels.hits, _CELL * plan.index.cells
     lazy = [
         b for b, line in enumerate(plan.lines) if rows[line] + size * (_HIT * hits[line] + walk) <= query.features.n
     ]

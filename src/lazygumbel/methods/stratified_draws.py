@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 _NUMBERS_AT_ONCE = 2**18
 """Random numbers that are drawn at once: 2 MB."""
 _SPARE = 64
-"""Random numbers beyond ten standard deviations: one for each bucket, and some for small numbers."""
+"""Random numbers beyond ten standard deviations, for small numbers."""
 
 
 class Winners(NamedTuple):
@@ -83,9 +83,8 @@ def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates
         exponentials = np.concatenate([exponentials, rng.standard_exponential(int(1.2 * hits) + 300)])
         count, positions, logits, values = kernels.look(
             plan.index.features.stored,
-            plan.survey.begins,
-            plan.survey.before,
-            plan.survey.edges[b],
+            plan.index.offsets,
+            plan.survey.buckets[b],
             plan.levels.table[plan.lines[b]],
             plan.query.thetas[b],
             1.0 / plan.query.temperature,
@@ -101,13 +100,12 @@ def candidates(plan: Plan, b: int, rng: np.random.Generator) -> tuple[Candidates
 
 
 def _carry_out(plan: Plan, part: _Part) -> Winners:
-    queries, survey, banned, ends = plan.of(part.thetas)
+    queries, buckets, banned, ends = plan.of(part.thetas)
     positions, values, rows, failed = kernels.winners(
         plan.index.features.stored,
         *plan.index.codes,
-        survey.begins,
-        survey.before,
-        survey.edges,
+        plan.index.offsets,
+        buckets,
         plan.levels.table[[plan.lines[b] for b in part.thetas]],
         queries,
         1.0 / plan.query.temperature,

@@ -1,9 +1,9 @@
-"""Sums by `Stratified`: rows picked from every stretch of each bucket, weighed by one over their rate.
+"""Sums by `Stratified`: one row from every stretch of storage, weighed by one over its rate.
 
 A row is picked as often, on average, as the rate of its bucket says: the sums are unbiased. So they are where rows are
-weighed by their codes, because some are read as well and stand for the others. Picks spread no more than a simple
-random sample of the bucket would, for every cell gives its share: the variance is that of the picks around the
-bucket's mean, which errs on the safe side.
+weighed by their codes, because some are read as well and stand for the others. The variance is that of the picks around
+their mean, which errs on the safe side. Rates are such that weighed rows are alike, up to chance, so it matters little
+which of several cells a stretch takes its row from.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 _SHARED_FROM = 60_000
 """From this many rows on, weighing them is worth sharing between threads."""
 _NUMBERS_AT_ONCE = 2**17
-"""Sums by theta, bucket and column that are held at once: 1 MB."""
+"""Sums by theta and column that are held at once: 1 MB."""
 _CODED_BELOW = 0.04
 """Rows are weighed by their codes where those are off by less: reading one in 32 then adds 5% to the variance."""
 
@@ -52,39 +52,40 @@ def sums(
     plan: Plan, thetas: Sequence[int], rates: Floats, f: Function | None, rng: np.random.Generator, threads: int = 1
 ) -> Sums:
     """One look at each of these thetas with its rates, (thetas, K); a long look at one is shared by the threads."""
-    uniforms = rng.random((len(thetas), rates.shape[1] + 1))
     if f is not None and not isinstance(f, Phi):
-        found = [_sums_of(f, plan, b, rates[j], uniforms[j]) for j, b in enumerate(thetas)]
+        found = [_sums_of(f, plan, b, rates[j], rng.random()) for j, b in enumerate(thetas)]
         return Sums(stack([moments for moments, _ in found]), np.array([rows for _, rows in found], dtype=np.int64))
-    width = 1 if f is None else 1 + plan.query.thetas.shape[1]
-    step = max(1, _NUMBERS_AT_ONCE // (rates.shape[1] * width))
+    features = f is not None
+    step = max(1, _NUMBERS_AT_ONCE // (1 + features * plan.query.thetas.shape[1]))
     if len(thetas) <= step:
-        return _plain_sums(plan, thetas, rates, uniforms, threads, features=f is not None)
+        return _plain_sums(plan, thetas, rates, rng, threads, features=features)
     cuts = [slice(a, a + step) for a in range(0, len(thetas), step)]
-    parts = [_plain_sums(plan, thetas[c], rates[c], uniforms[c], 1, features=f is not None) for c in cuts]
+    parts = [_plain_sums(plan, thetas[c], rates[c], rng, 1, features=features) for c in cuts]
     return Sums(concatenate([part.moments for part in parts]), np.concatenate([part.rows for part in parts]))
 
 
 def _plain_sums(
-    plan: Plan, thetas: Sequence[int], rates: Floats, uniforms: Floats, threads: int, *, features: bool
+    plan: Plan, thetas: Sequence[int], rates: Floats, rng: np.random.Generator, threads: int, *, features: bool
 ) -> Sums:
     """Sums of weights and, with `features`, of weighted rows: scored and summed in one pass."""
-    queries, survey, banned, banned_ends = plan.of(thetas)
+    queries, buckets, banned, banned_ends = plan.of(thetas)
     codes, inverse_temperature = plan.index.codes, 1.0 / plan.query.temperature
     norms = np.array([plan.norms[b] for b in thetas])
     # No logit exceeds the bound. Up to 300, weights and their squares are far from overflow without a shift.
     shifts = np.maximum(norms * (plan.index.features.max_norm * inverse_temperature) - 300.0, 0.0)
     # The error of a code lies in any direction, so a logit is off by about this.
     coded = norms * (codes.error * inverse_temperature) < (0.0 if features else _CODED_BELOW * sqrt(queries.shape[1]))
+    if len(thetas) > 1 or rates[0] @ plan.levels.sizes < _SHARED_FROM:
+        threads = 1
+    uniforms = rng.random((len(thetas), 2 * threads))
 
-    def part(t: int, parts: int) -> tuple[Ints, Floats, Floats, Floats]:
+    def part(t: int, parts: int) -> tuple[Ints, Floats, Floats, Floats, Floats, Floats, Floats]:
         return kernels.weigh(
             plan.index.features.stored,
             *codes[:3],
             coded,
-            survey.begins,
-            survey.before,
-            survey.edges,
+            plan.index.offsets,
+            buckets,
             rates,
             uniforms,
             queries,
@@ -97,19 +98,19 @@ def _plain_sums(
             parts,
         )
 
-    if threads > 1 and len(thetas) == 1 and rates[0] @ plan.levels.sizes >= _SHARED_FROM:
-        picks, *found = (np.sum(column, axis=0) for column in zip(*share(part, threads), strict=True))
+    if threads > 1:
+        counts, *found = (np.sum(column, axis=0) for column in zip(*share(part, threads), strict=True))
     else:
-        picks, *found = part(0, 1)
-    total, variance, covariance = kernels.spread(rates, picks, *found)
+        counts, *found = part(0, 1)
+    total, variance, covariance = kernels.spread(counts, *found)
     weighted = (total[:, 1:], variance[:, 1:], covariance) if features else ()
-    return Sums(Moments(shifts, total[:, 0], variance[:, 0], *weighted), picks.sum(axis=1))
+    return Sums(Moments(shifts, total[:, 0], variance[:, 0], *weighted), counts.sum(axis=1))
 
 
-def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, uniforms: Floats) -> tuple[Moments, int]:
+def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, uniform: float) -> tuple[Moments, int]:
     """Sums of any function of the rows for theta b, batch shape (), and how many rows they are from."""
-    begins, before, edges = plan.survey[:3]
-    positions, ends = kernels.pick(begins, before, edges[b], rates, uniforms)
+    sure, picked, owners, factor = kernels.pick(plan.index.offsets, plan.survey.buckets[b], rates, uniform)
+    positions, certain = np.concatenate([sure, picked]), len(sure)
     scores = kernels.score_at(plan.index.features.stored, positions, plan.query.thetas[b])
     logits = scores.astype(np.float64) / plan.query.temperature
     if len(plan.query.excluded[b]):
@@ -118,15 +119,20 @@ def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, uniforms: Floats) -
     if not np.isfinite(shift):
         zero = np.zeros_like(f(np.zeros(1, np.int64), np.zeros(1))[0], dtype=np.float64)
         return Moments(np.zeros(()), np.zeros(()), np.zeros(()), zero, zero, zero), len(positions)
-    picks = np.diff(ends)
-    bucket = np.repeat(np.arange(len(rates)), picks)
-    weights = np.exp(logits - shift) / rates[bucket]
+    rate = np.concatenate([np.ones(certain), factor * rates[owners]])
+    weights = np.exp(logits - shift) / rate
     values = f(plan.index.order[positions], logits)
     each = np.column_stack([weights, weights[(...,) + (None,) * (values.ndim - 1)] * values])
-    plain, squares, cross = np.zeros((3, 1, len(rates), each.shape[1]))
-    for into, terms in ((plain, each), (squares, each**2), (cross, weights[:, None] * each)):
-        np.add.at(into[0], bucket, terms)
-    total, variance, covariance = kernels.spread(rates[None], picks[None], plain, squares, cross[..., 1:])
+    left, drawn = np.maximum(1.0 - rate, 0.0)[certain:], each[certain:]
+    total, variance, covariance = kernels.spread(
+        np.array([[certain, len(picked)]]),
+        left.sum(keepdims=True),
+        each[:certain].sum(axis=0, keepdims=True),
+        drawn.sum(axis=0, keepdims=True),
+        (left @ drawn)[None],
+        (left @ drawn**2)[None],
+        ((left * drawn[:, 0]) @ drawn[:, 1:])[None],
+    )
     weighted, var_weighted, with_total = (
         column[0].reshape(values.shape[1:]) for column in (total[:, 1:], variance[:, 1:], covariance)
     )

@@ -135,7 +135,7 @@ def test_z_and_its_variance_are_unbiased_and_intervals_cover():
             covered.append(np.mean((low <= log_z) & (log_z <= high)))
     # Stretches spread less, on average, than the sample that they are taken for; for one theta it may be a little more.
     assert 1.0 < np.mean(ratios) < 1.25 and min(ratios) > 0.85
-    assert 0.95 < np.mean(covered) < 0.975 and min(covered) > 0.93
+    assert 0.94 < np.mean(covered) < 0.96 and min(covered) > 0.925
 
 
 def test_expectations_and_entropies_are_covered():
@@ -149,8 +149,7 @@ def test_expectations_and_entropies_are_covered():
         for name, (estimate, truth) in truths.items():
             low, high = estimate.interval(0.95)
             covered[name].append(np.mean((low <= truth) & (truth <= high)))
-    # Rows of a cell are alike, so that means over stretches spread less than the mean of all picks makes believe.
-    assert 0.95 < np.mean(covered["mean"]) < 0.995 and 0.94 < np.mean(covered["entropy"]) < 0.98, covered
+    assert 0.94 < np.mean(covered["mean"]) < 0.98 and 0.94 < np.mean(covered["entropy"]) < 0.98, covered
 
 
 def test_a_tighter_error_looks_at_more_rows_and_meets_it():

@@ -570,14 +570,12 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
 ]:
     size, d = queries.shape
     wide, cells = d if features else 0, buckets.shape[1]
     first, last = cells * part // parts, cells * (part + 1) // parts
-    counts, shares = np.zeros((size, 2), dtype=np.int64), np.zeros(size)
-    sure, plain, spare, squares = np.zeros((4, size, 1 + wide))
+    counts = np.zeros((size, 2), dtype=np.int64)
+    sure, plain, squares = np.zeros((3, size, 1 + wide))
     cross = np.zeros((size, wide))
     # Few at a time with features, so that rows are still in cache when their scores are known and they are summed.
     block = _SUMMED_AT_ONCE if features else _WEIGHED_AT_ONCE
@@ -608,7 +606,7 @@ def weigh(
         counts[q, 0], counts[q, 1] = held, picked.shape[0]
         scaled, offset = lay_out(code_step * queries[q]), _dot(code_low, queries[q])
         unread = int(uniforms[q, parts + part] * _CHECKED)
-        total, rest, square, share = 0.0, 0.0, 0.0, 0.0
+        total, square, last_weight, last_row = 0.0, 0.0, 0.0, -1
         for start in range(0, picked.shape[0], block):
             taken = picked[start : start + block]
             m = taken.shape[0]
@@ -631,31 +629,34 @@ def weigh(
                 _exp_all(found, m, inverse_temperature, shift, weights, work)
             _unban(banned, low, high, taken, weights)
             for j in range(m):
-                k = owners[start + j]
-                weights[j] *= inverses[k]
+                weights[j] *= inverses[owners[start + j]]
                 total += weights[j]
-                rest += left[k] * weights[j]
-                square += left[k] * weights[j] * weights[j]
-                share += left[k]
+            for j in range(m):
+                step = weights[j] - (weights[j - 1] if j > 0 else last_weight)
+                if start + j > 0:
+                    square += 0.5 * left[owners[start + j]] * step * step
             for j in range(m if features else 0):
-                weight, unlike, p = weights[j], left[owners[start + j]], taken[j]
+                weight, p = weights[j], taken[j]
+                before, last_row = (weights[j - 1], taken[j - 1]) if j > 0 else (last_weight, last_row)
+                half = 0.5 * left[owners[start + j]]
+                if start + j == 0:
+                    before, last_row = weight, p
                 for c in range(d):
                     value = weight * rows[p, c]
+                    change = value - before * rows[last_row, c]
                     plain[q, 1 + c] += value
-                    spare[q, 1 + c] += unlike * value
-                    squares[q, 1 + c] += unlike * value * value
-                    cross[q, c] += unlike * weight * value
-        plain[q, 0], spare[q, 0], squares[q, 0], shares[q] = total, rest, square, share
-    return counts, shares, sure, plain, spare, squares, cross
+                    squares[q, 1 + c] += half * change * change
+                    cross[q, c] += half * (weight - before) * change
+            last_weight, last_row = weights[m - 1], taken[m - 1]
+        plain[q, 0], squares[q, 0] = total, square
+    return counts, sure, plain, squares, cross
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def spread(
     counts: npt.NDArray[np.int64],
-    shares: npt.NDArray[np.float64],
     sure: npt.NDArray[np.float64],
     plain: npt.NDArray[np.float64],
-    spare: npt.NDArray[np.float64],
     squares: npt.NDArray[np.float64],
     cross: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -663,14 +664,11 @@ def spread(
     total, variance, covariance = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width - 1))
     for q in range(size):
         m = counts[q, 1]
-        centre = 1.0 / shares[q] if m > 1 and shares[q] > 0.0 else 0.0
-        factor = m / (m - 1.0) if m > 1 else 1.0
         for c in range(width):
             total[q, c] = sure[q, c] + plain[q, c]
-            # Equal weights have none, up to rounding.
-            variance[q, c] = max(factor * (squares[q, c] - centre * spare[q, c] * spare[q, c]), 0.0)
+            variance[q, c] = squares[q, c] * m / (m - 1.0) if m > 1 else plain[q, c] * plain[q, c]
         for c in range(width - 1):
-            covariance[q, c] = factor * (cross[q, c] - centre * spare[q, 0] * spare[q, 1 + c])
+            covariance[q, c] = cross[q, c] * m / (m - 1.0) if m > 1 else plain[q, 0] * plain[q, 1 + c]
     return total, variance, covariance
 
 

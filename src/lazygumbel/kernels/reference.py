@@ -316,8 +316,6 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
 ]:
     """For each query `pick` rows, from one of equal parts of the cells, and sum over them.
 
@@ -326,14 +324,15 @@ def weigh(
     32 times its difference: so sums have the right mean. Of `uniforms`, (queries, 2 parts), the first seed the picks of
     the parts, the others say which pick is the first that is read. With `features` also of weighted rows.
 
-    Returns how many rows are of rate one and how many picks there are, (queries, 2); the sum over picks of 1 - rate,
-    (queries,); sums over rows of rate one; over picks; over picks, times 1 - rate; of squares, times 1 - rate, all four
-    (queries, 1) or (queries, 1 + d); and of weight times weighted row, times 1 - rate, (queries, 0) or (queries, d).
+    Returns how many rows are of rate one and how many picks there are, (queries, 2); sums over rows of rate one; over
+    picks; of half the squared differences of picks and those before, times 1 - rate, all three (queries, 1) or
+    (queries, 1 + d); and of half the products of differences of weights and of weighted rows, times 1 - rate,
+    (queries, 0) or (queries, d).
     """
     size, cells, wide = len(queries), buckets.shape[1], rows.shape[1] if features else 0
     low, high = cells * part // parts, cells * (part + 1) // parts
-    counts, shares = np.zeros((size, 2), dtype=np.int64), np.zeros(size)
-    sure, plain, spare, squares = np.zeros((4, size, 1 + wide))
+    counts = np.zeros((size, 2), dtype=np.int64)
+    sure, plain, squares = np.zeros((3, size, 1 + wide))
     cross = np.zeros((size, wide))
     for q, query in enumerate(queries):
         out = banned[banned_ends[q] : banned_ends[q + 1]]
@@ -350,22 +349,18 @@ def weigh(
         weights = np.where(np.isin(found, out), 0.0, weights)[:, None]
         values = np.concatenate([weights, weights * rows[found].astype(np.float64)[:, :wide]], axis=1)
         rate = factor * rates[q][owners][:, None]
-        left = np.maximum(1 - rate, 0)
         sure[q] = values[: len(certain)].sum(axis=0)
         values = values[len(certain) :] / rate
-        counts[q], shares[q] = (len(certain), len(picked)), left.sum()
-        plain[q], spare[q] = values.sum(axis=0), (left * values).sum(axis=0)
-        squares[q] = (left * values**2).sum(axis=0)
-        cross[q] = (left * values[:, :1] * values[:, 1:]).sum(axis=0)
-    return counts, shares, sure, plain, spare, squares, cross
+        counts[q], plain[q] = (len(certain), len(picked)), values.sum(axis=0)
+        half, change = 0.5 * np.maximum(1 - rate, 0)[1:], np.diff(values, axis=0)
+        squares[q], cross[q] = (half * change**2).sum(axis=0), (half * change[:, :1] * change[:, 1:]).sum(axis=0)
+    return counts, sure, plain, squares, cross
 
 
 def spread(
     counts: npt.NDArray[np.int64],
-    shares: npt.NDArray[np.float64],
     sure: npt.NDArray[np.float64],
     plain: npt.NDArray[np.float64],
-    spare: npt.NDArray[np.float64],
     squares: npt.NDArray[np.float64],
     cross: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -373,15 +368,13 @@ def spread(
 
     From a stretch of rows of weight w and rate r one is picked, and counts w / r: that has variance sum of
     w^2 (1/r - 1) minus the products of different rows, which for rows alike are 1 - r times the square of the mean of
-    w / r. With one mean for all stretches less is subtracted, so this errs on the safe side. Of one pick alone nothing
-    is subtracted.
+    w / r. Picks from neighbouring stretches have nearly the same mean, so the squares of their differences tell. One
+    pick alone spreads around zero.
     """
     m = counts[:, 1:].astype(np.float64)
-    several = (m > 1) & (shares[:, None] > 0)
-    centre = np.where(several, 1 / np.where(several, shares[:, None], 1.0), 0.0)
-    factor = np.where(m > 1, m / np.maximum(m - 1, 1), 1.0)
-    variance = factor * (squares - centre * spare**2)
-    return sure + plain, np.maximum(variance, 0.0), factor * (cross - centre * spare[:, :1] * spare[:, 1:])
+    factor = m / np.maximum(m - 1, 1)
+    variance = np.where(m > 1, factor * squares, plain**2)
+    return sure + plain, variance, np.where(m > 1, factor * cross, plain[:, :1] * plain[:, 1:])
 
 
 def bin_scores(

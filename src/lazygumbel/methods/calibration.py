@@ -47,7 +47,7 @@ class Mass(NamedTuple):
     def variance(self, sizes: Floats, rates: Floats) -> Floats:
         """Relative variance of Z, (...), from picks with these rates out of so many rows of each bucket, both (K,).
 
-        As `kernels.spread` estimates it: what all picks have in common does not count.
+        Each pick stands for as much, so what picks have in common does not count.
         """
         left = 1.0 - rates
         common = (self.sums @ left) ** 2 / max(float(sizes @ (rates * left)), 1e-300)

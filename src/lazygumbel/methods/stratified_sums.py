@@ -1,9 +1,9 @@
 """Sums by `Stratified`: one row from every stretch of storage, weighed by one over its rate.
 
 A row is picked as often, on average, as the rate of its bucket says: the sums are unbiased. So they are where rows are
-weighed by their codes, because some are read as well and stand for the others. The variance is that of the picks around
-their mean, which errs on the safe side. Rates are such that weighed rows are alike, up to chance, so it matters little
-which of several cells a stretch takes its row from.
+weighed by their codes, because some are read as well and stand for the others. The variance is known from how much
+picks differ from the ones before. Rates are such that weighed rows are alike, up to chance, so it matters little which
+of several cells a stretch takes its row from.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _plain_sums(
         threads = 1
     uniforms = rng.random((len(thetas), 2 * threads))
 
-    def part(t: int, parts: int) -> tuple[Ints, Floats, Floats, Floats, Floats, Floats, Floats]:
+    def part(t: int, parts: int) -> tuple[Ints, Floats, Floats, Floats, Floats]:
         return kernels.weigh(
             plan.index.features.stored,
             *codes[:3],
@@ -123,15 +123,14 @@ def _sums_of(f: Function, plan: Plan, b: int, rates: Floats, uniform: float) -> 
     weights = np.exp(logits - shift) / rate
     values = f(plan.index.order[positions], logits)
     each = np.column_stack([weights, weights[(...,) + (None,) * (values.ndim - 1)] * values])
-    left, drawn = np.maximum(1.0 - rate, 0.0)[certain:], each[certain:]
+    drawn = each[certain:]
+    half, change = 0.5 * np.maximum(1.0 - rate[certain + 1 :], 0.0), np.diff(drawn, axis=0)
     total, variance, covariance = kernels.spread(
         np.array([[certain, len(picked)]]),
-        left.sum(keepdims=True),
         each[:certain].sum(axis=0, keepdims=True),
         drawn.sum(axis=0, keepdims=True),
-        (left @ drawn)[None],
-        (left @ drawn**2)[None],
-        ((left * drawn[:, 0]) @ drawn[:, 1:])[None],
+        (half @ change**2)[None],
+        ((half * change[:, 0]) @ change[:, 1:])[None],
     )
     weighted, var_weighted, with_total = (
         column[0].reshape(values.shape[1:]) for column in (total[:, 1:], variance[:, 1:], covariance)

@@ -1,5 +1,6 @@
 """Checks at the door: each names the argument, what it was and what it may be."""
 
+from math import isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -60,7 +61,7 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ValueError(f"{name} must be a number, not {value!r}")
     number = float(cast("float", value))
-    if not np.isfinite(number):
+    if not isfinite(number):
         raise ValueError(f"{name} must be finite, not {number}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least:g}, not {number:g}")

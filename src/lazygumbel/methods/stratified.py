@@ -105,7 +105,9 @@ class Stratified:
         one of draws, unless f is not ours to call from several.
         """
         if query.size < _SHARED_FROM or not (f is None or isinstance(f, Phi)):
-            cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, max(query.size, 1), _THETAS_AT_ONCE)]
+            if query.size <= _THETAS_AT_ONCE:
+                return self._looks(query, f, rng, 2)
+            cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, query.size, _THETAS_AT_ONCE)]
             parts = [self._looks(query.at(cut), f, rng, 2) for cut in cuts]
         else:
             cuts = _cuts(query.size)
@@ -113,8 +115,6 @@ class Stratified:
             queries = (query.at(cut) for cut in cuts)
             with one_blas_thread():
                 parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
-        if len(parts) == 1:
-            return parts[0]
         label: Label = "exact"
         for part in parts:
             label = worse_label(label, part.label)

@@ -32,7 +32,6 @@ __all__ = ["PartitionIndex", "Survey", "default_cells"]
 _PROBED_SHARE = 0.046
 """Share of the cells that `top_k` scans by default; popular cells are larger, so it scores just under 5% of rows."""
 
-_CELLS_FACTOR = 149
 _ASSIGNED = 16
 """Groups whose cells a row is compared with: of 10,000 photo descriptors 99.95%, of as many sentence embeddings 99.8%
 get the cell that is nearest of all."""
@@ -43,8 +42,8 @@ _ROWS_AT_ONCE = 2**14
 
 
 def default_cells(n: int, d: int) -> int:
-    """Number of cells for n rows of length d: finer cells save rows, but each costs a row of length d to route by."""
-    return max(1, min(n // 8, round(_CELLS_FACTOR * n**0.4 / d**0.25)))
+    """Number of cells for n rows of length d: finer cells save rows, but all are ranked for every theta."""
+    return max(1, min(n // 8, round(max(1e5 / d**0.6, 5 * n**0.5))))
 
 
 class Survey(NamedTuple):

@@ -631,10 +631,10 @@ def weigh(
             for j in range(m):
                 weights[j] *= inverses[owners[start + j]]
                 total += weights[j]
-            for j in range(m):
-                step = weights[j] - (weights[j - 1] if j > 0 else last_weight)
-                if start + j > 0:
-                    square += 0.5 * left[owners[start + j]] * step * step
+            if start > 0:
+                square += 0.5 * left[owners[start]] * (weights[0] - last_weight) ** 2
+            for j in range(1, m):
+                square += 0.5 * left[owners[start + j]] * (weights[j] - weights[j - 1]) ** 2
             for j in range(m if features else 0):
                 weight, p = weights[j], taken[j]
                 before, last_row = (weights[j - 1], taken[j - 1]) if j > 0 else (last_weight, last_row)

@@ -286,7 +286,8 @@ def test_whole_inner_products_of_any_length(dtype: type):
         query = np.where(rng.random(d) < 0.9, rng.normal(size=d), 1.0).astype(np.float32)
         if d % 2:
             query = np.abs(query)  # the largest sums that there can be
-        laid_out, unit, error = lay_out_whole(query)
+        laid_out, unit = lay_out_whole(query)
+        error = 128 * d * unit  # half a unit for each of d bytes up to 255
         found = whole_inner_products(matrix, laid_out) * unit
         assert np.abs(found - matrix.astype(np.float64) @ query).max() <= error
         # Control: the bound says something, for another query is further off.

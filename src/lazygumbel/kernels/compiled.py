@@ -125,15 +125,12 @@ def route(
     out = np.empty((size, cells), dtype=np.float32)
     found = np.empty(cells, dtype=np.int32)
     for b in range(size):
-        short, unit, _ = lay_out_whole(queries[b])
+        short, unit = lay_out_whole(queries[b])
         for c in range(cells):
             found[c] = whole_dot(routes, c, short)
         norm = np.sqrt(np.float64(_dot(queries[b], queries[b])))
-        least, query, factor = (
-            _largest(found) - int(_NEAREST * norm / unit),
-            lay_out(queries[b]),
-            np.float32(step * unit),
-        )
+        least = _ends(found)[1] - int(_NEAREST * norm / unit)
+        query, factor = lay_out(queries[b]), np.float32(step * unit)
         for c in range(cells):
             out[b, c] = np.float32(found[c]) * factor
         for c in range(cells):
@@ -143,19 +140,12 @@ def route(
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
-def _largest(keys: npt.NDArray[np.int32]) -> int:
-    top = keys[0]
+def _ends(keys: npt.NDArray[np.int32]) -> tuple[int, int]:
+    """The smallest and the largest."""
+    low, top = keys[0], keys[0]
     for c in range(keys.shape[0]):
-        top = max(top, keys[c])
-    return top
-
-
-@njit(cache=True, nogil=True, fastmath=_EXACT)
-def _smallest(keys: npt.NDArray[np.int32]) -> int:
-    low = keys[0]
-    for c in range(keys.shape[0]):
-        low = min(low, keys[c])
-    return low
+        low, top = min(low, keys[c]), max(top, keys[c])
+    return low, top
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
@@ -195,15 +185,15 @@ def survey(
         unit = np.float32(_KEYS / norm if norm > _NOTHING else 0.0)
         for c in range(cells):
             keys[c] = np.int32(cosines[b, c] * unit)
-        first, top = -1, _largest(keys)
+        first, top = -1, _ends(keys)[1]
         for c in range(cells):
             if keys[c] == top and (first < 0 or cosines[b, c] > cosines[b, first]):
                 first = c
         unit = np.float32(unit / largest if largest > _NOTHING else 0.0)
         for c in range(cells):
             keys[c] = np.int32((cosines[b, c] * scales[c]) * unit)
-        top = _largest(keys)
-        step = np.float32(_RANK_BINS - 2) / np.float32(max(top - _smallest(keys), 1))
+        bottom, top = _ends(keys)
+        step = np.float32(_RANK_BINS - 2) / np.float32(max(top - bottom, 1))
         for c in range(cells):
             bins[c] = 1 + np.int32(np.float32(np.int32(top) - keys[c]) * step)
         bins[first] = 0
@@ -535,7 +525,7 @@ def _exp_all(
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def _unban(
+def _leave_out(
     banned: npt.NDArray[np.int64], low: int, high: int, some: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
 ) -> None:
     """No weight for rows that are banned."""
@@ -593,7 +583,7 @@ def weigh(
                     some[j] = start + j
                 _scores(rows, some[:m], query, np.float32(0.0), found)
                 _exp_all(found, m, inverse_temperature, shift, weights, work)
-                _unban(banned, low, high, some[:m], weights)
+                _leave_out(banned, low, high, some[:m], weights)
                 for j in range(m):
                     sure[q, 0] += weights[j]
                 for j in range(m if features else 0):
@@ -627,7 +617,7 @@ def weigh(
             else:
                 _scores(rows, taken, query, np.float32(0.0), found)
                 _exp_all(found, m, inverse_temperature, shift, weights, work)
-            _unban(banned, low, high, taken, weights)
+            _leave_out(banned, low, high, taken, weights)
             for j in range(m):
                 weights[j] *= inverses[owners[start + j]]
                 total += weights[j]

@@ -23,11 +23,8 @@ _LONG, _SUMS = ir.VectorType(_NUMBER, _WIDTH), ir.VectorType(_NUMBER, _WIDTH // 
 
 
 @njit(cache=True, nogil=True)
-def lay_out_whole(query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int16], float, float]:
-    """A query as `whole_dot` takes it, its unit, and by how much an inner product with bytes may be off for rounding.
-
-    No inner product with bytes overflows 32 bits.
-    """
+def lay_out_whole(query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int16], float]:
+    """A query as `whole_dot` takes it, and its unit: such that no inner product with bytes overflows 32 bits."""
     d = query.shape[0]
     largest = 0.0
     for c in range(d):
@@ -39,7 +36,7 @@ def lay_out_whole(query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int16]
     for c in range(d):
         place = c if c < whole or d < _WIDTH else c - rest + _WIDTH
         out[place] = np.int16(np.rint(np.float64(query[c]) / unit))
-    return out, unit, d * 128.0 * unit
+    return out, unit
 
 
 @intrinsic

@@ -22,6 +22,7 @@ from lazygumbel.features import Features
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.codes import Codes
 from lazygumbel.indexes.kmeans import Centroids, spherical_kmeans
+from lazygumbel.kernels.blocks import lay_out_blocks
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
@@ -148,12 +149,10 @@ class PartitionIndex:
 
     def survey(self, queries: npt.NDArray[np.float32]) -> Survey:
         """Rank cells for queries (B, d)."""
+        codes, ranked = self.codes[:3], (self.scales, self.features.max_norm, self.offsets, self.bucket_edges)
         if len(queries) == 1:  # centroids in a quarter of the memory are quicker than a product
-            cosines = kernels.route(self._routes, self._step, self.centroids, queries)
-        else:
-            cosines = queries @ self.centroids.T
-        ranked = self.scales, self.features.max_norm, self.offsets, self.bucket_edges
-        return Survey(*kernels.survey(*self.codes[:3], queries, cosines, *ranked))
+            return Survey(*kernels.survey_one(self._routes, self._step, self.centroids, *codes, queries, *ranked))
+        return Survey(*kernels.survey(*codes, queries, queries @ self.centroids.T, *ranked))
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""
@@ -214,9 +213,9 @@ class PartitionIndex:
 
 
 def _routes(centroids: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], float]:
-    """Unit vectors in a byte an entry, in units of the number returned."""
+    """Unit vectors in a byte an entry, in units of the number returned, laid out for kernels."""
     step = max(float(np.abs(centroids).max(initial=0.0)) / 127, 1e-30)
-    return np.rint(centroids / step).astype(np.int8), step
+    return lay_out_blocks(np.rint(centroids / step).astype(np.int8)), step
 
 
 def _bucket_edges(cells: int) -> npt.NDArray[np.int64]:

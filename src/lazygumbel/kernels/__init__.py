@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         spread,
         sum_rows,
         survey,
+        survey_one,
         weigh,
         winners,
     )
@@ -33,6 +34,7 @@ __all__ = [
     "spread",
     "sum_rows",
     "survey",
+    "survey_one",
     "weigh",
     "winners",
 ]

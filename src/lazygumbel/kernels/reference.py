@@ -5,6 +5,8 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.blocks import BLOCK
+
 __all__ = [
     "bin_scores",
     "gather_dot",
@@ -16,12 +18,13 @@ __all__ = [
     "spread",
     "sum_rows",
     "survey",
+    "survey_one",
     "weigh",
     "winners",
 ]
 
 _RANK_BINS, _KEYS, _NOTHING = 2048, 2.0**24, 1e-18
-_NEAREST, _CODES_HELP, _WIDE = 6.1, 2.0, 0.3
+_NEAREST, _CODES_HELP, _WIDE, _ROUNDING = 6.1, 2.0, 0.3, 1e-9
 _CHECKED = 32
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -56,11 +59,13 @@ def route(
 ) -> npt.NDArray[np.float32]:
     """Inner products of queries with centroids, (queries, centroids), those near the largest to float32.
 
-    `routes` are the centroids in units of `step`. What comes within 6.1 steps, times the norm of the query, of the
-    largest is computed anew from the centroids: that is twenty standard deviations of their rounding.
+    `routes` are the centroids in units of `step`, laid out in blocks. What comes within 6.1 steps, times the norm of
+    the query, of the largest is computed anew from the centroids: that is twenty standard deviations of their rounding.
     """
+    cells, d = centroids.shape
+    whole = routes.reshape(*routes.shape[:2], BLOCK, 2).transpose(0, 2, 1, 3).reshape(len(routes) * BLOCK, -1)
     norms = np.sqrt(np.vecdot(queries, queries))[:, None]
-    rough = queries @ (routes.T * np.float32(step))
+    rough = queries @ (whole[:cells, :d].T * np.float32(step))
     near = rough >= rough.max(axis=1, keepdims=True) - _NEAREST * step * norms
     return np.where(near, queries @ centroids.T, rough)
 
@@ -104,11 +109,38 @@ def survey(
     return buckets, cosines[np.arange(size), firsts], reach
 
 
+def survey_one(
+    routes: npt.NDArray[np.int8],
+    step: float,
+    centroids: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
+    queries: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    largest: float,
+    offsets: npt.NDArray[np.int64],
+    bucket_edges: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """`survey` with the inner products that `route` gives."""
+    cosines = route(routes, step, centroids, queries)
+    return survey(codes, code_low, code_step, queries, cosines, scales, largest, offsets, bucket_edges)
+
+
 def _inside(
     offsets: npt.NDArray[np.int64], buckets: npt.NDArray[np.uint8], wanted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
     """Positions of the rows of cells whose bucket is wanted."""
     return np.flatnonzero(np.repeat(wanted[buckets], np.diff(offsets)))
+
+
+def _uniforms(seed: float, j: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The j-th numbers of SplitMix64, seeded by a number in [0, 1), as ones between zero and one."""
+    z = np.uint64(seed * 2.0**53) + (j + 1).astype(np.uint64) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def look(
@@ -118,51 +150,33 @@ def look(
     hazards: npt.NDArray[np.float64],
     query: npt.NDArray[np.float32],
     inverse_temperature: float,
-    exponentials: npt.NDArray[np.float64],
-) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    seeds: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Look at each row independently with the rate of its bucket, 1 - exp(-hazard), and perturb it.
 
     A row whose Gumbel is minus the log of E is looked at when E is below the hazard. Where that is infinite, every row
-    is, and takes one exponential E. Elsewhere lay rows end to end as they are stored, each as long as its hazard: the
-    hits of a Poisson process of rate one pick the rows, and the place of the first hit in a row is its E. After a hit
-    the process starts anew at the next row, so that one exponential a row does for both; one more leaves the last row.
+    is, and has an exponential E of its own. Elsewhere lay rows end to end as they are stored, each as long as its
+    hazard: the hits of a Poisson process of rate one pick the rows, and the place of the first hit in a row is its E.
+    Hazards do not increase from bucket to bucket. The seeds in [0, 1) are of the two kinds of exponentials, which are
+    minus the logs of the numbers of SplitMix64.
 
-    Returns the number of rows m (-1 when the exponentials ran out), and for each its position, logit and perturbed
-    logit, those of infinite hazard first. With longer arrays that begin alike, a look that ran out goes on as it began.
+    Returns for each row its position, logit and perturbed logit, those of infinite hazard first.
     """
-    nothing = (np.empty(0, np.int64), np.empty(0), np.empty(0))
-    positions: list[int] = _inside(offsets, buckets, np.isinf(hazards)).tolist()
-    used = len(positions)
-    if used >= len(exponentials):
-        return -1, *nothing
-    noise: list[float] = exponentials[:used].tolist()
-    left = exponentials[used]
-    for cell, bucket in enumerate(buckets):
-        row, stop, hazard = int(offsets[cell]), int(offsets[cell + 1]), hazards[bucket]
-        if hazard <= 0 or np.isinf(hazard):
-            continue
-        while left < (stop - row) * hazard:
-            used += 1
-            if used >= len(exponentials):
-                return -1, *nothing
-            skip = min(int(left / hazard), stop - row - 1)
-            positions.append(row + skip)
-            noise.append(max(float(left - skip * hazard), 1e-300))
-            row += skip + 1
-            left = exponentials[used]
-        left -= (stop - row) * hazard
-    seen = np.array(positions, dtype=np.int64)
+    certain = _inside(offsets, buckets, np.isinf(hazards))
+    widths = np.where(np.isinf(hazards), 0.0, hazards)[buckets]
+    ends: npt.NDArray[np.float64] = np.cumsum([0.0, *(np.diff(offsets) * widths)])
+    enough = np.arange(int(ends[-1] + 20 * np.sqrt(ends[-1])) + 100)
+    places: npt.NDArray[np.float64] = np.cumsum(-np.log(_uniforms(seeds[1], enough)))
+    places = places[places < ends[-1]]
+    cell = np.searchsorted(ends, places, side="right") - 1
+    skipped = ((places - ends[cell]) / np.where(widths > 0, widths, 1.0)[cell]).astype(np.int64)
+    hit = np.minimum(offsets[cell] + skipped, offsets[cell + 1] - 1)
+    seen, first = np.unique(hit, return_index=True)
+    inside = places - ends[cell] - (hit - offsets[cell]) * widths[cell]
+    noise = np.concatenate([-np.log(_uniforms(seeds[0], np.arange(len(certain)))), np.maximum(inside[first], 1e-300)])
+    seen = np.concatenate([certain, seen])
     logits = (rows[seen] @ query).astype(np.float64) * inverse_temperature
-    return len(seen), seen, logits, logits - np.log(np.array(noise))
-
-
-def _uniforms(seed: np.uint64, j: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The j-th numbers of SplitMix64 as ones between zero and one."""
-    z = seed + (j + 1).astype(np.uint64) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * _FIRST
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
-    z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return seen, logits, logits - np.log(noise)
 
 
 def winners(
@@ -178,21 +192,19 @@ def winners(
     inverse_temperature: float,
     banned: npt.NDArray[np.int64],
     banned_ends: npt.NDArray[np.int64],
-    exponentials: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
+    seeds: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
     """For each query and draw the row with the largest perturbed logit of a `look`, its value, and the rows looked at.
 
     All three are (queries, draws). Rows of infinite hazard, which all draws share, count for the first. They are known
     by their codes, and a code by no more than `code_error` times the norm of the query: a Poisson process whose rates
     are that much too high hits one, which is kept with the probability that makes up for it. The first that is kept is
-    the one that perturbing each would give, and its time gives the value. The time of the first hit is the first
-    exponential; the uniform seeds the other numbers. Where codes may be off by 2 nats or more, rows are read instead.
-    Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot
-    win query b. Where the exponentials ran out the count is -1; where nothing could win the position is -1 and the
-    value minus infinity. Returned last is how many draws are of these two kinds.
+    the one that perturbing each would give, and its time gives the value. Where codes may be off by 2 nats or more,
+    rows are read instead. Of `seeds`, (queries, draws, 2), the first is for these rows, the second for the others.
+    Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot win query b. Where nothing could win the
+    position is -1 and the value minus infinity; returned last is how many draws these are.
     """
-    size, draws, _ = exponentials.shape
+    size, draws, _ = seeds.shape
     winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
     counts = np.zeros((size, draws), dtype=np.int64)
     for b, query in enumerate(queries):
@@ -206,26 +218,24 @@ def winners(
         logits = scores.astype(np.float64) * inverse_temperature
         rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
         for s in range(draws):
-            m, seen, _, perturbed = look(
-                rows, offsets, buckets[b], rest, query, inverse_temperature, exponentials[b, s, 1:]
-            )
-            counts[b, s] = m + len(head) if m >= 0 and s == 0 else m
+            seen, _, perturbed = look(rows, offsets, buckets[b], rest, query, inverse_temperature, seeds[b, s])
+            counts[b, s] = len(seen) + (len(head) if s == 0 else 0)
             if len(head):
                 sums: npt.NDArray[np.float64] = np.cumsum(np.exp(logits - logits.max()))
-                seed, time, drawn = np.uint64(uniforms[b, s] * 2.0**53), exponentials[b, s, 0], 0
+                time, drawn = 0.0, 0
                 for attempt in count(step=3):
-                    choice, chance, delay = _uniforms(seed, np.arange(attempt, attempt + 3))
+                    delay, choice, chance = _uniforms(seeds[b, s, 0], np.arange(attempt, attempt + 3))
+                    time -= np.log(delay)
                     drawn = min(int((sums < choice * sums[-1]).sum()), len(head) - 1)
                     true = np.float64(rows[head[drawn]] @ query) * inverse_temperature
                     if chance <= np.exp(true - logits[drawn] - slack):
                         break
-                    time -= np.log(delay)
                 winning[b, s] = head[drawn]
                 values[b, s] = logits.max() + slack + np.log(sums[-1]) - np.log(time)
             perturbed = np.where(np.isin(seen, out), -np.inf, perturbed)
-            if m > 0 and perturbed.max() > values[b, s]:
+            if len(seen) and perturbed.max() > values[b, s]:
                 winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
-    return winning, values, counts, int(((counts < 0) | (winning < 0)).sum())
+    return winning, values, counts, int((winning < 0).sum())
 
 
 def pick(
@@ -241,7 +251,7 @@ def pick(
     whole. The uniform in [0, 1) seeds the places, which are numbers of SplitMix64, one after the other: with one place
     for all stretches there would be few different samples, and nothing would be known of how they spread. But stretches
     that meet inside a cell of a rate above 0.3 have the same place: else a row that lies in both would often be picked
-    twice, or not at all.
+    twice, or not at all. Rates do not increase from bucket to bucket.
 
     Returns positions of the rows of rate one, positions and buckets of the others picked, and the factor.
     """
@@ -260,12 +270,12 @@ def _pick(
     """Picks from cells `low` to `high`, of rates below one."""
     widths = np.where((rates > 0) & (rates < 1), rates, 0.0)[buckets[low:high]]
     total = float(np.cumsum([0.0, *(np.diff(offsets[low : high + 1]) * widths)])[-1])
-    picks = int(np.ceil(total))
-    factor = picks / total if total > 0 else 1.0
+    picks = int(np.ceil(total - _ROUNDING))
+    factor = picks / total if picks > 0 else 1.0
     widths *= factor
     ends = np.cumsum(np.diff(offsets[low : high + 1]) * widths)
     j = np.arange(picks)
-    places = j + _uniforms(np.uint64(uniform * 2.0**53), j)
+    places = j + _uniforms(uniform, j)
     for begin, end, width in zip(np.concatenate([[0.0], ends])[:-1], ends, widths, strict=True):
         if width > _WIDE:
             inside = j[(j > int(begin)) & (j <= end)]

@@ -1,0 +1,64 @@
+"""What looks at cells have in common: which cells are certain, the others laid end to end, rows that are left out."""
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+__all__ = ["certain_cells", "is_banned", "lay_end_to_end"]
+
+_EXACT: set[str] = set()
+_BLOCK = 64
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def certain_cells(
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    certain: int,
+    chosen: npt.NDArray[np.int32],
+) -> tuple[int, int]:
+    """Fill in the cells in the first `certain` buckets: how many, and their rows."""
+    m, held, cells = 0, 0, buckets.shape[0]
+    for k in range(-(-cells // _BLOCK)):
+        some = buckets[k * _BLOCK : min((k + 1) * _BLOCK, cells)]
+        least = np.uint8(255)
+        for bucket in some:
+            least = min(least, bucket)
+        if least < certain:
+            for j in range(some.shape[0]):
+                if some[j] < certain:
+                    c = k * _BLOCK + j
+                    chosen[m] = c
+                    m += 1
+                    held += offsets[c + 1] - offsets[c]
+    return m, held
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def lay_end_to_end(
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    widths: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+) -> float:
+    """Fill in where cells end if each row is as wide as its bucket says, from zero: the last end."""
+    total = 0.0
+    ends[0] = 0.0
+    for c in range(buckets.shape[0]):
+        total += (offsets[c + 1] - offsets[c]) * widths[buckets[c]]
+        ends[c + 1] = total
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def is_banned(banned: npt.NDArray[np.int64], low: int, high: int, position: int) -> bool:
+    """Whether the sorted banned[low:high] holds a position."""
+    while low < high:
+        middle = (low + high) // 2
+        if banned[middle] < position:
+            low = middle + 1
+        elif banned[middle] > position:
+            high = middle
+        else:
+            return True
+    return False

@@ -1,0 +1,201 @@
+"""Compiled kernels that draw: the winner of a look, and all rows of one."""
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end
+from lazygumbel.kernels.dot import dot, lay_out
+from lazygumbel.kernels.numbers import fill_exponentials, uniform
+from lazygumbel.kernels.scoring import inner, score_into
+
+__all__ = ["look", "winners"]
+
+_FASTMATH = {"reassoc", "contract", "nsz"}
+_EXACT: set[str] = set()
+_STRIDE = np.uint64(4)
+_CODES_HELP = 2.0
+"""Where codes may be off by more than this many nats, too many rows would have to be read as well."""
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _spread(
+    hazards: npt.NDArray[np.float64], widths: npt.NDArray[np.float64], inverses: npt.NDArray[np.float64]
+) -> int:
+    """Fill in finite hazards and one over each: how many buckets, the first ones, have an infinite hazard."""
+    certain = 0
+    for k in range(hazards.shape[0]):
+        finite = hazards[k] < 1e300
+        widths[k] = hazards[k] if finite else 0.0
+        inverses[k] = 1.0 / hazards[k] if finite and hazards[k] > 0.0 else 0.0
+        certain += not finite
+    return certain
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _no_ends(cells: int) -> npt.NDArray[np.float64]:
+    """Room for ends, with infinite ones after the last."""
+    ends = np.empty(cells + 1 + int(_STRIDE))
+    ends[cells + 1 :] = np.inf
+    return ends
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _points(total: float, seed: np.uint64) -> npt.NDArray[np.float64]:
+    """Points of a Poisson process of rate one, up to the first that is not below `total`, and maybe more."""
+    room = int(total + 4.0 * np.sqrt(total)) + 8
+    while True:
+        points, work = np.empty(room), np.empty(room, dtype=np.int64)
+        fill_exponentials(seed, 0, points, work)
+        place = 0.0
+        for j in range(room):
+            place += points[j]
+            points[j] = place
+        if place >= total:
+            return points
+        room *= 2
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _hits(
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.float64],
+    widths: npt.NDArray[np.float64],
+    inverses: npt.NDArray[np.float64],
+    seed: np.uint64,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Rows that a Poisson process on cells laid end to end hits, and where in each the first hit is.
+
+    After the last end there are infinite ones.
+    """
+    total = ends[buckets.shape[0]]
+    points = _points(total, seed)
+    positions, noise = np.empty(points.shape[0], dtype=np.int64), np.empty(points.shape[0])
+    m, row, cell = 0, -1, np.uint64(0)  # an index without a sign is quicker
+    for j in range(points.shape[0]):
+        if points[j] >= total:
+            break
+        while ends[cell + _STRIDE] <= points[j]:
+            cell += _STRIDE
+        step = np.uint64(0)
+        for k in range(_STRIDE):  # counted, not searched, so that there is nothing to guess wrong
+            step += np.uint64(ends[cell + np.uint64(1 + k)] <= points[j])
+        cell += step
+        inside, bucket, first = points[j] - ends[cell], buckets[cell], offsets[cell]
+        at = min(first + int(inside * inverses[bucket]), offsets[cell + np.uint64(1)] - 1)
+        positions[m] = at
+        noise[m] = max(inside - (at - first) * widths[bucket], 1e-300)
+        m += at != row  # of several hits in a row the first counts
+        row = at
+    return positions[:m], noise[:m]
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def winners(
+    rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    code_low: npt.NDArray[np.float32],
+    code_step: npt.NDArray[np.float32],
+    code_error: float,
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    hazards: npt.NDArray[np.float64],
+    queries: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    banned: npt.NDArray[np.int64],
+    banned_ends: npt.NDArray[np.int64],
+    seeds: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+    size, draws, _ = seeds.shape
+    cells = buckets.shape[1]
+    winning = np.full((size, draws), -1, dtype=np.int64)
+    values = np.full((size, draws), -np.inf)
+    counts, failed = np.zeros((size, draws), dtype=np.int64), 0
+    chosen, ends, widths, inverses = np.empty(cells, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
+    for b in range(size):
+        query, low, high = lay_out(queries[b]), banned_ends[b], banned_ends[b + 1]
+        slack = code_error * np.sqrt(np.float64(inner(queries[b], queries[b]))) * inverse_temperature
+        coded = slack < _CODES_HELP
+        scaled, offset = lay_out(code_step * queries[b]), inner(code_low, queries[b])
+        if not coded:
+            slack = 0.0
+        certain = _spread(hazards[b], widths, inverses)
+        count, room = certain_cells(offsets, buckets[b], certain, chosen)
+        head, logits, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
+        held, shift = 0, -np.inf
+        for k in range(count):
+            for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
+                if high > low and is_banned(banned, low, high, p):
+                    continue
+                score = offset + dot(codes, p, scaled) if coded else dot(rows, p, query)
+                head[held], logits[held] = p, score * inverse_temperature
+                shift = max(shift, logits[held])
+                held += 1
+        total = 0.0
+        for j in range(held):
+            total += np.exp(logits[j] - shift)
+            sums[j] = total
+        lay_end_to_end(offsets, buckets[b], widths, ends)
+        for s in range(draws):
+            if held > 0:
+                seed, time, attempt = np.uint64(seeds[b, s, 0] * 2.0**53), 0.0, 0
+                while True:
+                    time -= np.log(uniform(seed, attempt))
+                    drawn = min(np.searchsorted(sums[:held], uniform(seed, attempt + 1) * total), held - 1)
+                    kept = dot(rows, head[drawn], query) * inverse_temperature - logits[drawn] - slack
+                    if not uniform(seed, attempt + 2) > np.exp(kept):
+                        break
+                    attempt += 3
+                winning[b, s] = head[drawn]
+                values[b, s] = shift + slack + np.log(total) - np.log(time)
+            seed = np.uint64(seeds[b, s, 1] * 2.0**53)
+            positions, noise = _hits(offsets, buckets[b], ends, widths, inverses, seed)
+            m, bits, found = positions.shape[0], noise.view(np.int64), np.empty(positions.shape[0], dtype=np.float32)
+            if coded:
+                score_into(codes, positions, scaled, offset, found)
+            else:
+                score_into(rows, positions, query, np.float32(0.0), found)
+            counts[b, s] = m + held if s == 0 else m
+            for j in range(m):
+                # The exponent of a float bounds its log. Few rows come close enough to need the log, and the row.
+                most = found[j] * inverse_temperature + slack - ((bits[j] >> 52) - 1023) * 0.6931471805599453
+                if most > values[b, s] and not (high > low and is_banned(banned, low, high, positions[j])):
+                    value = dot(rows, positions[j], query) * inverse_temperature - np.log(noise[j])
+                    if value > values[b, s]:
+                        values[b, s] = value
+                        winning[b, s] = positions[j]
+            if winning[b, s] < 0:
+                failed += 1
+    return winning, values, counts, failed
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def look(
+    rows: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    hazards: npt.NDArray[np.float64],
+    query: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    seeds: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    cells = buckets.shape[0]
+    chosen, ends, widths, inverses = np.empty(cells, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
+    certain = _spread(hazards, widths, inverses)
+    count, held = certain_cells(offsets, buckets, certain, chosen)
+    lay_end_to_end(offsets, buckets, widths, ends)
+    hit, more = _hits(offsets, buckets, ends, widths, inverses, np.uint64(seeds[1] * 2.0**53))
+    m = held + hit.shape[0]
+    positions, work, noise = np.empty(m, dtype=np.int64), np.empty(held, dtype=np.int64), np.empty(m)
+    fill_exponentials(np.uint64(seeds[0] * 2.0**53), 0, noise[:held], work)
+    positions[held:], noise[held:] = hit, more
+    j = 0
+    for k in range(count):
+        for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
+            positions[j] = p
+            j += 1
+    found = np.empty(m, dtype=np.float32)
+    score_into(rows, positions, lay_out(query), np.float32(0.0), found)
+    logits = found * inverse_temperature
+    return positions, logits, logits - np.log(noise)

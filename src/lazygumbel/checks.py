@@ -28,9 +28,13 @@ def check_vectors(values: npt.ArrayLike, name: str, d: int) -> npt.NDArray[np.fl
         raise ValueError(f"{name} must have shape ({d},) or (B, {d}), not {array.shape}")
     if array.shape[-1] != d:
         raise ValueError(f"{name} has {array.shape[-1]} columns, but the features have d = {d}")
-    with np.errstate(over="ignore"):
-        vectors = np.ascontiguousarray(array, dtype=np.float32)
-    if not np.isfinite(vectors).all():
+    if array.dtype == np.float32:
+        vectors = np.ascontiguousarray(array)
+    else:
+        with np.errstate(over="ignore"):
+            vectors = np.ascontiguousarray(array, dtype=np.float32)
+    # One product tells at once, but may itself overflow.
+    if not isfinite(np.vdot(vectors, vectors)) and not np.isfinite(vectors).all():
         raise ValueError(f"{name} holds NaN, infinity or a value beyond float32; all entries must be finite")
     return vectors
 

@@ -70,7 +70,7 @@ class Distribution:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
-        chosen = _method(method, Sampler, self._default_sampler(), "method")
+        chosen = self._default_sampler() if method is None else _method(method, Sampler, "method")
         drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
         return Draws(
             drawn.ids.reshape(shape + self.batch_shape),
@@ -91,7 +91,7 @@ class Distribution:
         default: OrderedSampler = LazyGumbel() if self._query_all.calibration is None else Stratified()
         if isinstance(self._index, ExactIndex):
             default = Exhaustive()
-        chosen = _method(method, OrderedSampler, default, "method")
+        chosen = default if method is None else _method(method, OrderedSampler, "method")
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return OrderedDraws(
             drawn.ids.reshape((*self.batch_shape, size)),
@@ -208,12 +208,13 @@ class Distribution:
     def _estimator(self, method: object, rel_err: float | None) -> Estimator:
         if method is not None and rel_err is not None:
             raise ValueError(_TWO_BUDGETS)
-        default: Estimator = UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
+        if method is not None:
+            return _method(method, Estimator, "method")
         if isinstance(self._index, ExactIndex):
-            default = Exhaustive()
-        elif self._query_all.calibration is not None:
-            default = Stratified(rel_err=rel_err)
-        return _method(method, Estimator, default, "method")
+            return Exhaustive()
+        if self._query_all.calibration is not None:
+            return Stratified(rel_err=rel_err)
+        return UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
         seen = method.moments(query, None, rng)
@@ -266,9 +267,7 @@ class Distribution:
         return isinstance(exclude, list | tuple) and any(np.ndim(e) > 0 for e in cast("list[Any]", exclude))
 
 
-def _method(given: object, capability: type[T], default: T, name: str) -> T:
-    if given is None:
-        return default
+def _method(given: object, capability: type[T], name: str) -> T:
     if not _can(given, capability):
         raise ValueError(f"{name}: {given!r} cannot do this (it is no {capability.__name__})")
     return cast("T", given)

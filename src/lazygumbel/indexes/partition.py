@@ -56,6 +56,8 @@ class Survey(NamedTuple):
     """Inner product of each query with the unit centroid nearest in direction, (B,)."""
     reach: npt.NDArray[np.float32]
     """The largest inner product of each query with a row of that cell, by its code, (B,)."""
+    norms: npt.NDArray[np.float64]
+    """|query|, (B,)."""
 
 
 class PartitionIndex:

@@ -43,7 +43,7 @@ def _no_ends(cells: int) -> npt.NDArray[np.float64]:
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def _points(total: float, seed: np.uint64) -> npt.NDArray[np.float64]:
     """Points of a Poisson process of rate one, up to the first that is not below `total`, and maybe more."""
-    room = int(total + 4.0 * np.sqrt(total)) + 8
+    room = int(total + 2.0 * np.sqrt(total)) + 8
     while True:
         points, work = np.empty(room), np.empty(room, dtype=np.int64)
         fill_exponentials(seed, 0, points, work)

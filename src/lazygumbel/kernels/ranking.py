@@ -68,17 +68,18 @@ def survey(
     largest: float,
     offsets: npt.NDArray[np.int64],
     bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     size, cells = cosines.shape
     buckets = np.empty((size, cells), dtype=np.uint8)
     alignment, reach = np.empty(size, dtype=np.float32), np.full(size, -np.inf, dtype=np.float32)
+    norms = np.empty(size)
     keys, tops = np.empty(cells, dtype=np.int32), np.empty(-(-cells // BLOCK), dtype=np.int32)
     bins = np.empty(cells, dtype=np.uint16)  # an index without a sign is quicker
     counts, bucket_of = np.empty(_RANK_BINS, dtype=np.int32), np.empty(_RANK_BINS, dtype=np.uint8)
     for b in range(size):
         # Keys are whole numbers because the largest of those is found several at once.
-        norm = np.sqrt(np.float64(inner(queries[b], queries[b])))
-        unit = np.float32(_KEYS / norm if norm > _NOTHING else 0.0)
+        norms[b] = np.sqrt(np.float64(inner(queries[b], queries[b])))
+        unit = np.float32(_KEYS / norms[b] if norms[b] > _NOTHING else 0.0)
         for c in range(cells):
             keys[c] = np.int32(cosines[b, c] * unit)
         first, top = -1, _tops(keys, tops)
@@ -112,7 +113,7 @@ def survey(
         for p in range(offsets[first], offsets[first + 1]):
             reach[b] = max(reach[b], dot(codes, p, scaled))
         reach[b] += inner(code_low, queries[b])
-    return buckets, alignment, reach
+    return buckets, alignment, reach, norms
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
@@ -128,6 +129,6 @@ def survey_one(
     largest: float,
     offsets: npt.NDArray[np.int64],
     bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     cosines = route(routes, step, centroids, queries)
     return survey(codes, code_low, code_step, queries, cosines, scales, largest, offsets, bucket_edges)

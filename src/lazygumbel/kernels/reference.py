@@ -80,12 +80,12 @@ def survey(
     largest: float,
     offsets: npt.NDArray[np.int64],
     bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """The bucket of each cell by its rank, for each query: the nearest in direction, then by inner product times scale.
 
     `cosines` holds inner products of queries with the unit vectors of cells, (queries, cells), and `largest` is the
     largest scale. Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the
-    largest with a row of it, by the codes.
+    largest with a row of it, by the codes; and its norm.
 
     Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
     of the first of them.
@@ -106,7 +106,8 @@ def survey(
         buckets[b] = np.searchsorted(bucket_edges[1:-1], rank, side="right")
         inside = codes[offsets[firsts[b]] : offsets[firsts[b] + 1]]
         reach[b] = (inside @ (code_step * query)).max(initial=-np.inf) + code_low @ query
-    return buckets, cosines[np.arange(size), firsts], reach
+    norms: npt.NDArray[np.float64] = np.sqrt(np.vecdot(queries, queries).astype(np.float64))
+    return buckets, cosines[np.arange(size), firsts], reach, norms
 
 
 def survey_one(
@@ -121,7 +122,7 @@ def survey_one(
     largest: float,
     offsets: npt.NDArray[np.int64],
     bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """`survey` with the inner products that `route` gives."""
     cosines = route(routes, step, centroids, queries)
     return survey(codes, code_low, code_step, queries, cosines, scales, largest, offsets, bucket_edges)

@@ -35,6 +35,8 @@ Ints = npt.NDArray[np.int64]
 Function = Callable[[Ints, Floats], Floats]
 """Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
 
+NOTHING: Ints = np.empty(0, dtype=np.int64)
+"""Excluded."""
 _SCORES_AT_ONCE = 2**22
 
 
@@ -74,10 +76,11 @@ class Query:
         cls, index: Index, thetas: npt.ArrayLike, temperature: float, calibration: Calibration | None = None
     ) -> "Query":
         """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
-        vectors = np.atleast_2d(check_vectors(thetas, "theta", index.features.d))
-        nothing = np.empty(0, dtype=np.int64)
+        vectors = check_vectors(thetas, "theta", index.features.d)
+        if vectors.ndim == 1:
+            vectors = vectors[None]
         divisor = check_number(temperature, "temperature", above=0.0)
-        return cls(index, vectors, divisor, (nothing,) * len(vectors), calibration)
+        return cls(index, vectors, divisor, (NOTHING,) * len(vectors), calibration)
 
     @property
     def features(self) -> Features:

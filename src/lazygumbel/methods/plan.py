@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.indexes import PartitionIndex, Survey
-from lazygumbel.methods.base import Query
+from lazygumbel.methods.base import NOTHING, Query
 from lazygumbel.methods.calibration import Calibration, Levels
 from lazygumbel.results import Label
 
@@ -64,7 +64,7 @@ class Plan:
             raise ValueError("method: Stratified needs a PartitionIndex; use another method, or build one")
         survey = index.survey(query.thetas)
         # Plain numbers: for one theta, arrays of one would cost more than all the rest of the plan.
-        norms: list[float] = np.sqrt(np.vecdot(query.thetas, query.thetas)).tolist()
+        norms: list[float] = survey.norms.tolist()
         along: list[float] = survey.alignment.tolist()
         reaches: list[float] = survey.reach.tolist()
         largest = index.features.max_norm
@@ -83,10 +83,17 @@ class Plan:
     def banned(self) -> tuple[Ints, Ints]:
         """Positions that must not win, sorted for each theta, and where those of each theta end, (B + 1,) from zero."""
         excluded = self.query.excluded
-        if not any(map(len, excluded)):
-            return np.empty(0, dtype=np.int64), np.zeros(len(excluded) + 1, dtype=np.int64)
+        if all(ids is NOTHING for ids in excluded):
+            return NOTHING, np.zeros(len(excluded) + 1, dtype=np.int64)
         positions = [np.sort(self.query.features.locate(ids)) for ids in excluded]
         return np.concatenate(positions), np.cumsum([0, *map(len, excluded)])
+
+    def table(self, thetas: Sequence[int]) -> Floats:
+        """How eagerly to look, for some thetas, (thetas, K)."""
+        if len(thetas) == 1:  # a slice is quicker than a choice
+            line = self.lines[thetas[0]]
+            return self.levels.table[line : line + 1]
+        return self.levels.table[[self.lines[b] for b in thetas]]
 
     def of(self, thetas: Sequence[int]) -> "Aspect":
         """What kernels need to know of some thetas, in increasing order."""
@@ -99,13 +106,14 @@ class Plan:
 
     def label(self, thetas: Sequence[int]) -> Label:
         """What may be said of these thetas together."""
-        n = self.query.features.n
-        sampled = {self.lines[b] for b in thetas if self.levels.rows[self.lines[b]] < n}
-        if not sampled:
-            return "exact"
-        if not all(self.levels.met[line] for line in sampled):
-            return "heuristic"
-        return "heuristic" if any(len(self.query.excluded[b]) for b in thetas) else "calibrated"
+        n, label = self.query.features.n, "exact"
+        for b in thetas:
+            line = self.lines[b]
+            if self.levels.rows[line] < n:
+                if not self.levels.met[line] or len(self.query.excluded[b]):
+                    return "heuristic"
+                label = "calibrated"
+        return label
 
     def row_hazards(self, b: int) -> Floats:
         """The hazard of every row for theta b, by id, (n,); of a plan for draws."""

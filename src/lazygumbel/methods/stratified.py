@@ -128,7 +128,7 @@ class Stratified:
         rows = np.zeros(query.size, dtype=np.int64)
         found: dict[int, Moments] = {}
         left = [b for b, expected in enumerate(plan.rows) if expected <= most]
-        rates = plan.levels.table[[plan.lines[b] for b in left]]
+        rates = plan.table(left)
         for _ in range(_LOOKS):
             if not left:
                 break
@@ -172,7 +172,8 @@ def _sample(query: Query, size: int, rng: np.random.Generator) -> Draws:
     ]
     won = winners(plan, lazy, size, rng)
     if len(lazy) == query.size and not won.failed:
-        return Draws(won.ids.T, won.values.T, won.rows.sum(axis=1), plan.label(lazy))
+        counts = won.rows[:, 0] if size == 1 else won.rows.sum(axis=1)
+        return Draws(won.ids.T, won.values.T, counts, plan.label(lazy))
     ids = np.zeros((size, query.size), dtype=np.int64)
     values = np.full((size, query.size), -np.inf)
     looked = np.zeros(query.size, dtype=np.int64)

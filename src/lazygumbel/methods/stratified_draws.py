@@ -32,7 +32,7 @@ def winners(plan: Plan, thetas: Sequence[int], size: int, rng: np.random.Generat
         *plan.index.codes,
         plan.index.offsets,
         buckets,
-        plan.levels.table[[plan.lines[b] for b in thetas]],
+        plan.table(thetas),
         queries,
         1.0 / plan.query.temperature,
         banned,

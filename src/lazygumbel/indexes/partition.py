@@ -89,7 +89,9 @@ class PartitionIndex:
         """How many cells `top_k` scans."""
         self.bucket_edges = _bucket_edges(self.cells)
         """Ranks at which buckets begin, and the number of cells, (K + 1,)."""
-        self._routes, self._step = _routes(centroids)
+        self._routes = _routes(centroids)
+        # In units of the largest, so that products with whole numbers stay in range.
+        self._shares = scales / max(float(scales.max(initial=0.0)), 1e-30)
 
     @property
     def cells(self) -> int:
@@ -151,10 +153,17 @@ class PartitionIndex:
 
     def survey(self, queries: npt.NDArray[np.float32]) -> Survey:
         """Rank cells for queries (B, d)."""
-        codes, ranked = self.codes[:3], (self.scales, self.features.max_norm, self.offsets, self.bucket_edges)
-        if len(queries) == 1:  # centroids in a quarter of the memory are quicker than a product
-            return Survey(*kernels.survey_one(self._routes, self._step, self.centroids, *codes, queries, *ranked))
-        return Survey(*kernels.survey(*codes, queries, queries @ self.centroids.T, *ranked))
+        return Survey(
+            *kernels.survey(
+                self._routes,
+                self.centroids,
+                *self.codes[:3],
+                queries,
+                self._shares,
+                self.offsets,
+                self.bucket_edges,
+            )
+        )
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The best k rows of the `probe` first cells, and of as many more as it takes to hold k rows."""
@@ -214,10 +223,10 @@ class PartitionIndex:
         return ranked[: max(self.probe, int(np.searchsorted(held, k)) + 1)]
 
 
-def _routes(centroids: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], float]:
-    """Unit vectors in a byte an entry, in units of the number returned, laid out for kernels."""
+def _routes(centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
+    """Unit vectors in a byte an entry, laid out for kernels."""
     step = max(float(np.abs(centroids).max(initial=0.0)) / 127, 1e-30)
-    return lay_out_blocks(np.rint(centroids / step).astype(np.int8)), step
+    return lay_out_blocks(np.rint(centroids / step).astype(np.int8))
 
 
 def _bucket_edges(cells: int) -> npt.NDArray[np.int64]:

@@ -22,8 +22,8 @@ def certain_cells(
     for k in range(-(-cells // _BLOCK)):
         some = buckets[k * _BLOCK : min((k + 1) * _BLOCK, cells)]
         least = np.uint8(255)
-        for bucket in some:
-            least = min(least, bucket)
+        for j in range(some.shape[0]):
+            least = min(least, some[j])
         if least < certain:
             for j in range(some.shape[0]):
                 if some[j] < certain:

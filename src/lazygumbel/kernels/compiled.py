@@ -5,7 +5,7 @@ Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan
 """
 
 from lazygumbel.kernels.draws import look, winners
-from lazygumbel.kernels.ranking import route, survey, survey_one
+from lazygumbel.kernels.ranking import survey
 from lazygumbel.kernels.scoring import bin_scores, gather_dot, score_at, score_ranges, sum_rows
 from lazygumbel.kernels.sums import pick, spread, weigh
 
@@ -14,13 +14,11 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
-    "route",
     "score_at",
     "score_ranges",
     "spread",
     "sum_rows",
     "survey",
-    "survey_one",
     "weigh",
     "winners",
 ]

@@ -12,18 +12,16 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
-    "route",
     "score_at",
     "score_ranges",
     "spread",
     "sum_rows",
     "survey",
-    "survey_one",
     "weigh",
     "winners",
 ]
 
-_RANK_BINS, _KEYS, _NOTHING = 2048, 2.0**24, 1e-18
+_RANK_BINS = 2048
 _NEAREST, _CODES_HELP, _WIDE, _ROUNDING = 6.1, 2.0, 0.3, 1e-9
 _CHECKED = 32
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -51,81 +49,50 @@ def score_ranges(
     return positions, rows[positions] @ query
 
 
-def route(
-    routes: npt.NDArray[np.int8],
-    step: float,
-    centroids: npt.NDArray[np.float32],
-    queries: npt.NDArray[np.float32],
-) -> npt.NDArray[np.float32]:
-    """Inner products of queries with centroids, (queries, centroids), those near the largest to float32.
-
-    `routes` are the centroids in units of `step`, laid out in blocks. What comes within 6.1 steps, times the norm of
-    the query, of the largest is computed anew from the centroids: that is twenty standard deviations of their rounding.
-    """
-    cells, d = centroids.shape
-    whole = routes.reshape(*routes.shape[:2], BLOCK, 2).transpose(0, 2, 1, 3).reshape(len(routes) * BLOCK, -1)
-    norms = np.sqrt(np.vecdot(queries, queries))[:, None]
-    rough = queries @ (whole[:cells, :d].T * np.float32(step))
-    near = rough >= rough.max(axis=1, keepdims=True) - _NEAREST * step * norms
-    return np.where(near, queries @ centroids.T, rough)
-
-
 def survey(
+    routes: npt.NDArray[np.int8],
+    centroids: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
     queries: npt.NDArray[np.float32],
-    cosines: npt.NDArray[np.float32],
     scales: npt.NDArray[np.float32],
-    largest: float,
     offsets: npt.NDArray[np.int64],
     bucket_edges: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """The bucket of each cell by its rank, for each query: the nearest in direction, then by inner product times scale.
 
-    `cosines` holds inner products of queries with the unit vectors of cells, (queries, cells), and `largest` is the
-    largest scale. Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the
-    largest with a row of it, by the codes; and its norm.
+    `routes` are the centroids in whole steps, laid out in blocks, and queries are rounded to whole numbers too. What
+    comes within 6.1 steps, times the norm of the query, of the largest inner product is computed anew from the
+    centroids to find the nearest: that is twenty standard deviations of their rounding. `scales` are at most one.
+    Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the largest with a row
+    of it, by the codes; and its norm.
 
     Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
     of the first of them.
     """
-    size, cells = cosines.shape
+    (cells, d), size = centroids.shape, len(queries)
+    whole = routes.reshape(*routes.shape[:2], BLOCK, 2).transpose(0, 2, 1, 3).reshape(len(routes) * BLOCK, -1)
+    whole = whole[:cells, :d].astype(np.int64)
     buckets = np.empty((size, cells), dtype=np.uint8)
-    reach = np.empty(size, dtype=np.float32)
-    firsts = cosines.argmax(axis=1)
+    alignment, reach = np.empty((2, size), dtype=np.float32)
+    norms: npt.NDArray[np.float64] = np.sqrt(np.vecdot(queries, queries).astype(np.float64))
     for b, query in enumerate(queries):
-        norm = np.sqrt(np.float64(query @ query))
-        unit = np.float32(_KEYS / norm if norm > _NOTHING else 0.0)
-        unit = np.float32(unit / largest if largest > _NOTHING else 0.0)
-        keys = (cosines[b] * scales * unit).astype(np.int32)
-        step = np.float32(_RANK_BINS - 2) / np.float32(max(keys.max() - keys.min(), 1))
-        bins: npt.NDArray[np.int64] = 1 + ((keys.max() - keys).astype(np.float32) * step).astype(np.int64)
-        bins[firsts[b]] = 0
+        unit = max(float(np.abs(query).max()) / min(16383.0, np.floor(2.0**23 / d)), 1e-300)
+        keys = whole @ np.rint(query.astype(np.float64) / unit).astype(np.int64)
+        near = np.flatnonzero(keys >= keys.max() - int(_NEAREST * norms[b] / unit))
+        along = centroids[near] @ query
+        first, alignment[b] = near[along.argmax()], along.max()
+        keys = (keys.astype(np.float32) * scales).astype(np.int32)
+        width = np.float32(_RANK_BINS - 2) / np.float32(max(int(keys.max()) - int(keys.min()), 1))
+        below = np.float32(keys.max()) - keys.astype(np.float32)
+        bins: npt.NDArray[np.int64] = 1 + (below * width).astype(np.int64)
+        bins[first] = 0
         rank = np.array([(bins < k).sum() for k in bins])
         buckets[b] = np.searchsorted(bucket_edges[1:-1], rank, side="right")
-        inside = codes[offsets[firsts[b]] : offsets[firsts[b] + 1]]
+        inside = codes[offsets[first] : offsets[first + 1]]
         reach[b] = (inside @ (code_step * query)).max(initial=-np.inf) + code_low @ query
-    norms: npt.NDArray[np.float64] = np.sqrt(np.vecdot(queries, queries).astype(np.float64))
-    return buckets, cosines[np.arange(size), firsts], reach, norms
-
-
-def survey_one(
-    routes: npt.NDArray[np.int8],
-    step: float,
-    centroids: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.uint8],
-    code_low: npt.NDArray[np.float32],
-    code_step: npt.NDArray[np.float32],
-    queries: npt.NDArray[np.float32],
-    scales: npt.NDArray[np.float32],
-    largest: float,
-    offsets: npt.NDArray[np.int64],
-    bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
-    """`survey` with the inner products that `route` gives."""
-    cosines = route(routes, step, centroids, queries)
-    return survey(codes, code_low, code_step, queries, cosines, scales, largest, offsets, bucket_edges)
+    return buckets, alignment, reach, norms
 
 
 def _inside(

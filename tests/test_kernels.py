@@ -16,6 +16,7 @@ from lazygumbel.kernels import compiled, reference
 from lazygumbel.kernels.block_dot import block_dot, lay_out_pairs
 from lazygumbel.kernels.blocks import lay_out_blocks
 from lazygumbel.kernels.dot import dot, lay_out
+from lazygumbel.kernels.draws import _points
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -107,6 +108,16 @@ def survey_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def place_cases(draw: st.DrawFn) -> Case:
+    """At, near, between and beyond the rungs; cosines and reaches to both sides of the least."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    ladder, size = np.geomspace(1.0, 64.0, draw(st.integers(1, 7))), draw(st.integers(0, 9))
+    norms = rng.choice([0.0, *ladder], size) * rng.choice([0.5, 0.985, 0.995, 1.0, 1.005, 1.015, 1.5, 3.0], size)
+    alignment, reach = (norms * rng.uniform(0, 1, (2, size))).astype(np.float32)
+    return Case((norms / 2, alignment, reach, 2.0, 1.5, ladder, 0.3, 0.3), 0.0)
+
+
+@st.composite
 def look_cases(draw: st.DrawFn) -> Case:
     rng, rows, offsets, buckets, hazards, queries = Ranked.draw(draw)
     return Case((rows, offsets, buckets[-1], hazards[-1], queries[-1], 2.5, rng.random(2)), 1e-4)
@@ -180,6 +191,7 @@ CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "score_ranges": score_ranges_cases,
     "look": look_cases,
     "pick": pick_cases,
+    "place": place_cases,
     "score_at": score_at_cases,
     "spread": spread_cases,
     "sum_rows": sum_rows_cases,
@@ -293,6 +305,19 @@ def test_inner_products_by_blocks(n: int):
         # Control: the bound says something, for another query is further off.
         other = np.roll(query, 1) if d > 1 else query + 1
         assert d < 3 or n == 1 or np.abs(found[:n] * unit - rows.astype(np.float64) @ other).max() > error
+
+
+def test_a_poisson_process_goes_on_to_its_end():
+    total, seeds = 30.0, 20_000
+    points = [_points(total, np.uint64(seed)) for seed in range(seeds)]
+    assert min(p[-1] for p in points) >= total
+    counts = np.array([np.searchsorted(p, total) for p in points])
+    assert max(map(len, points)) > 2 * total  # some had to go on beyond what was expected
+    assert abs(counts.mean() - total) < 5 * np.sqrt(total / seeds)
+    assert abs(counts.var() / total - 1) < 5 * np.sqrt(2.0 / seeds)
+    # Control: cut where they would have ended, there are too few.
+    cut = np.minimum(counts, int(total + 2 * np.sqrt(total)))
+    assert abs(cut.var() / total - 1) > 5 * np.sqrt(2.0 / seeds)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

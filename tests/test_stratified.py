@@ -231,13 +231,6 @@ def test_seeds_shapes_and_large_batches():
     assert model(thetas, temperature=0.05).sample(0, rng=1).ids.shape == (0, 700)
 
 
-def test_a_look_that_runs_out_of_random_numbers_is_continued(monkeypatch):
-    theta = rows_of("unit")[7]
-    monkeypatch.setattr("lazygumbel.methods.stratified_draws._SPARE", -20)
-    drawn = many(model_of(), theta, 0.1, 20_000, seed=3)
-    assert chi_square_p(drawn.ids, exact("unit", theta, 0.1)[0]) > 1e-4
-
-
 def test_the_calibration_is_saved_and_described(tmp_path):
     model = model_of(miss=1e-3)
     model.save(tmp_path / "model")

@@ -10,7 +10,7 @@ from lazygumbel.progress import Progress
 
 __all__ = ["Centroids", "spherical_kmeans"]
 
-_ROWS_PER_CELL = 48
+_ROWS_PER_CELL, _ROWS_PER_GROUP = 48, 512
 _ROUNDS = 8
 _ONE_LEVEL = 256
 """Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""
@@ -35,7 +35,9 @@ def spherical_kmeans(features: Features, cells: int, rng: np.random.Generator, p
             trained = _train(sample, cells, rng)
             task.advance(cells)
             return Centroids(trained, np.zeros((1, features.d), dtype=np.float32), np.array([0, len(trained)]))
-        groups = _train(sample, 2 * round(cells**0.5), rng)
+        wanted = 2 * round(cells**0.5)
+        some = rng.choice(len(sample), min(len(sample), wanted * _ROWS_PER_GROUP), replace=False)
+        groups = _train(sample[some], wanted, rng)
         group_of = _nearest(sample, groups)
         parts: list[npt.NDArray[np.float32]] = []
         for g, share in enumerate(_shares(np.bincount(group_of, minlength=len(groups)), cells)):

@@ -44,7 +44,7 @@ _ROWS_AT_ONCE = 2**14
 
 def default_cells(n: int, d: int) -> int:
     """Number of cells for n rows of length d: finer cells save rows, but all are ranked for every theta."""
-    return max(1, min(n // 8, round(max(1e5 / d**0.6, 5 * n**0.5))))
+    return max(1, min(n // 8, round(55 * n**0.5 / d**0.25)))
 
 
 class Survey(NamedTuple):

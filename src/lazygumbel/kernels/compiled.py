@@ -5,7 +5,7 @@ Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan
 """
 
 from lazygumbel.kernels.draws import look, winners
-from lazygumbel.kernels.ranking import survey
+from lazygumbel.kernels.ranking import place, survey
 from lazygumbel.kernels.scoring import bin_scores, gather_dot, score_at, score_ranges, sum_rows
 from lazygumbel.kernels.sums import pick, spread, weigh
 
@@ -14,6 +14,7 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
+    "place",
     "score_at",
     "score_ranges",
     "spread",

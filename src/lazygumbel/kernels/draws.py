@@ -63,13 +63,13 @@ def _hits(
     ends: npt.NDArray[np.float64],
     widths: npt.NDArray[np.float64],
     inverses: npt.NDArray[np.float64],
+    total: float,
     seed: np.uint64,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Rows that a Poisson process on cells laid end to end hits, and where in each the first hit is.
 
-    After the last end there are infinite ones.
+    After the last end, which is `total`, there are infinite ones.
     """
-    total = ends[buckets.shape[0]]
     points = _points(total, seed)
     positions, noise = np.empty(points.shape[0], dtype=np.int64), np.empty(points.shape[0])
     m, row, cell = 0, -1, np.uint64(0)  # an index without a sign is quicker
@@ -136,7 +136,7 @@ def winners(
         for j in range(held):
             total += np.exp(logits[j] - shift)
             sums[j] = total
-        lay_end_to_end(offsets, buckets[b], widths, ends)
+        length = lay_end_to_end(offsets, buckets[b], widths, ends)
         for s in range(draws):
             if held > 0:
                 seed, time, attempt = np.uint64(seeds[b, s, 0] * 2.0**53), 0.0, 0
@@ -150,7 +150,7 @@ def winners(
                 winning[b, s] = head[drawn]
                 values[b, s] = shift + slack + np.log(total) - np.log(time)
             seed = np.uint64(seeds[b, s, 1] * 2.0**53)
-            positions, noise = _hits(offsets, buckets[b], ends, widths, inverses, seed)
+            positions, noise = _hits(offsets, buckets[b], ends, widths, inverses, length, seed)
             m, bits, found = positions.shape[0], noise.view(np.int64), np.empty(positions.shape[0], dtype=np.float32)
             if coded:
                 score_into(codes, positions, scaled, offset, found)
@@ -184,8 +184,8 @@ def look(
     chosen, ends, widths, inverses = np.empty(cells, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
     certain = _spread(hazards, widths, inverses)
     count, held = certain_cells(offsets, buckets, certain, chosen)
-    lay_end_to_end(offsets, buckets, widths, ends)
-    hit, more = _hits(offsets, buckets, ends, widths, inverses, np.uint64(seeds[1] * 2.0**53))
+    length = lay_end_to_end(offsets, buckets, widths, ends)
+    hit, more = _hits(offsets, buckets, ends, widths, inverses, length, np.uint64(seeds[1] * 2.0**53))
     m = held + hit.shape[0]
     positions, work, noise = np.empty(m, dtype=np.int64), np.empty(held, dtype=np.int64), np.empty(m)
     fill_exponentials(np.uint64(seeds[0] * 2.0**53), 0, noise[:held], work)
@@ -197,5 +197,8 @@ def look(
             j += 1
     found = np.empty(m, dtype=np.float32)
     score_into(rows, positions, lay_out(query), np.float32(0.0), found)
-    logits = found * inverse_temperature
-    return positions, logits, logits - np.log(noise)
+    logits, values = np.empty(m), np.empty(m)
+    for j in range(m):
+        logits[j] = found[j] * inverse_temperature
+        values[j] = logits[j] - np.log(noise[j])
+    return positions, logits, values

@@ -1,4 +1,4 @@
-"""The compiled kernel that ranks cells for queries."""
+"""Compiled kernels that rank cells for queries, and say which line of a calibration a query takes."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ from lazygumbel.kernels.blocks import BLOCK
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.scoring import inner
 
-__all__ = ["survey"]
+__all__ = ["place", "survey"]
 
 _EXACT: set[str] = set()
 """Where a sum rounded otherwise would fall on the other side of an integer."""
@@ -99,3 +99,33 @@ def survey(
                 reach[b] = max(reach[b], dot(codes, p, scaled))
             reach[b] += inner(code_low, queries[b])
     return buckets, alignment, reach, norms
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def place(
+    norms: npt.NDArray[np.float64],
+    alignment: npt.NDArray[np.float32],
+    reach: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    largest: float,
+    ladder: npt.NDArray[np.float64],
+    least_alignment: float,
+    least_reach: float,
+) -> npt.NDArray[np.int64]:
+    rungs = ladder.shape[0]
+    lines = np.zeros(norms.shape[0], dtype=np.int64)
+    for b in range(norms.shape[0]):
+        scale = norms[b] * inverse_temperature
+        if not scale > 0.0:
+            continue
+        above = 0
+        while above < rungs and ladder[above] < 0.99 * scale:
+            above += 1
+        if above == rungs:
+            lines[b] = 3 * rungs - 2
+            continue
+        own = above == 0 or ladder[above] < 1.02 * scale
+        lines[b] = above if own else rungs + above - 1
+        if alignment[b] < least_alignment * norms[b] or reach[b] < least_reach * norms[b] * largest:
+            lines[b] += 2 * rungs - 1
+    return lines

@@ -12,6 +12,7 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
+    "place",
     "score_at",
     "score_ranges",
     "spread",
@@ -93,6 +94,32 @@ def survey(
         inside = codes[offsets[first] : offsets[first + 1]]
         reach[b] = (inside @ (code_step * query)).max(initial=-np.inf) + code_low @ query
     return buckets, alignment, reach, norms
+
+
+def place(
+    norms: npt.NDArray[np.float64],
+    alignment: npt.NDArray[np.float32],
+    reach: npt.NDArray[np.float32],
+    inverse_temperature: float,
+    largest: float,
+    ladder: npt.NDArray[np.float64],
+    least_alignment: float,
+    least_reach: float,
+) -> npt.NDArray[np.int64]:
+    """The line of each query of a survey in tables of a calibration.
+
+    There is a line for each rung of the ladder of scales, then one for each gap between two, then all of these again,
+    widened. A scale within 1% of a rung takes that, one between two rungs their gap, one beyond the ladder the widened
+    last rung. A query that is unlike those of the calibration, by its best cosine or by the best row of its first cell,
+    takes a widened line. A query of zeros takes the first.
+    """
+    rungs, scales = len(ladder), norms * inverse_temperature
+    above = np.searchsorted(ladder, 0.99 * scales)
+    own = (above == 0) | (ladder[np.minimum(above, rungs - 1)] < 1.02 * scales)
+    lines = np.where(own, above, rungs + above - 1)
+    unlike = (alignment < least_alignment * norms) | (reach < least_reach * norms * largest)
+    lines = np.where(unlike, lines + 2 * rungs - 1, lines)
+    return np.where(scales > 0, np.where(above == rungs, 3 * rungs - 2, lines), 0)
 
 
 def _inside(

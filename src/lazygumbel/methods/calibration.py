@@ -5,7 +5,6 @@ in it is looked at with rate 1 - exp(-hazard), that is, when its Gumbel exceeds 
 scale |theta| / temperature; the calibration holds a ladder of scales.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel import kernels
+from lazygumbel.indexes import Survey
 from lazygumbel.persist import Reader, Writer
 
 __all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "Mass", "falling", "neyman"]
@@ -129,20 +130,15 @@ class Calibration:
         """Number of buckets, K."""
         return len(self.sizes)
 
-    def place(self, scale: float, alignment: float, reach: float) -> int:
-        """The line of a theta in the tables of `hazard_levels` and `rate_levels`.
+    def place(self, survey: Survey, inverse_temperature: float, largest: float) -> list[int]:
+        """The line of each theta of a survey in the tables of `hazard_levels` and `rate_levels`.
 
         A scale between two rungs takes the larger of both; one off the ladder, or a theta that is unlike those of the
-        calibration, takes a widened line.
+        calibration, takes a widened line. A list: for one theta quicker than an array. `largest` is that norm of a row.
         """
-        ladder = self._ladder
-        rungs, above = len(ladder), bisect_left(ladder, scale * 0.99)
-        if above == rungs:
-            return 3 * rungs - 2
-        own = above == 0 or ladder[above] < 1.02 * scale  # a rung of its own, or flatter than the lowest
-        line = above if own else rungs + above - 1
-        like = alignment >= self.least_alignment and reach >= self.least_reach
-        return line if like else line + 2 * rungs - 1
+        likeness = self.least_alignment, self.least_reach
+        _, alignment, reach, norms = survey
+        return kernels.place(norms, alignment, reach, inverse_temperature, largest, self.scales, *likeness).tolist()
 
     @cached_property
     def hazard_levels(self) -> Levels:
@@ -192,10 +188,6 @@ class Calibration:
             float(facts["rel_err"]),
             facts["report"],
         )
-
-    @cached_property
-    def _ladder(self) -> list[float]:
-        return self.scales.tolist()
 
     @cached_property
     def _rates(self) -> dict[float, Levels]:

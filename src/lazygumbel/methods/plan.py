@@ -41,8 +41,6 @@ class Plan:
     survey: Survey
     levels: Levels
     lines: list[int]
-    norms: list[float]
-    """|theta|"""
 
     @classmethod
     def for_draws(cls, query: Query, size: int = 1) -> "Plan":
@@ -63,16 +61,8 @@ class Plan:
         if not isinstance(index, PartitionIndex):
             raise ValueError("method: Stratified needs a PartitionIndex; use another method, or build one")
         survey = index.survey(query.thetas)
-        # Plain numbers: for one theta, arrays of one would cost more than all the rest of the plan.
-        norms: list[float] = survey.norms.tolist()
-        along: list[float] = survey.alignment.tolist()
-        reaches: list[float] = survey.reach.tolist()
-        largest = index.features.max_norm
-        lines = [
-            calibration.place(norm / query.temperature, best / norm, reach / (norm * largest)) if norm > 0 else 0
-            for norm, best, reach in zip(norms, along, reaches, strict=True)
-        ]
-        return cls(query, index, calibration, survey, levels, lines, norms)
+        lines = calibration.place(survey, 1.0 / query.temperature, index.features.max_norm)
+        return cls(query, index, calibration, survey, levels, lines)
 
     @property
     def rows(self) -> list[float]:

@@ -70,7 +70,7 @@ def _plain_sums(
     """Sums of weights and, with `features`, of weighted rows: scored and summed in one pass."""
     queries, buckets, banned, banned_ends = plan.of(thetas)
     codes, inverse_temperature = plan.index.codes, 1.0 / plan.query.temperature
-    norms = np.array([plan.norms[b] for b in thetas])
+    norms = plan.survey.norms if len(thetas) == plan.query.size else plan.survey.norms[thetas]
     # No logit exceeds the bound. Up to 300, weights and their squares are far from overflow without a shift.
     shifts = np.maximum(norms * (plan.index.features.max_norm * inverse_temperature) - 300.0, 0.0)
     # The error of a code lies in any direction, so a logit is off by about this.

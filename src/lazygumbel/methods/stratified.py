@@ -25,7 +25,7 @@ from lazygumbel.threads import map_threads, one_blas_thread
 __all__ = ["Stratified"]
 
 _THETAS_AT_ONCE = 512
-"""Thetas that are routed together: with 8,192 cells 20 MB, and 2 MB for random numbers, whatever the batch."""
+"""Thetas that are ranked together: with 10,000 cells 5 MB, whatever the batch."""
 _THETAS_A_THREAD = 48
 """Thetas of a batch that one thread ranks and draws for at most, so that what it ranked stays in its cache."""
 _SHARED_FROM = 8

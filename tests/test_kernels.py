@@ -101,7 +101,7 @@ def survey_cases(draw: st.DrawFn) -> Case:
     step = draw(st.sampled_from([1.0, 0.5]))  # coarse, so that some cells come close to the nearest
     centroids = np.rint(2 * rng.normal(size=(cells, d))).astype(np.float32) / 2
     routes = lay_out_blocks(np.rint(centroids / step).astype(np.int8))
-    scales = rng.choice([0.25, 0.5, 1.0], cells).astype(np.float32)
+    scales = rng.choice([0.25, 0.5, 1.0], draw(st.sampled_from([0, cells]))).astype(np.float32)
     code_low, code_step = rng.integers(-3, 3, (2, d)).astype(np.float32)
     codes = rng.integers(0, 256, (offsets[-1], d)).astype(np.uint8), code_low, code_step
     return Case((routes, centroids, *codes, queries, scales, offsets, edges), 0.0)

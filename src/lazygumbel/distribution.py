@@ -210,11 +210,10 @@ class Distribution:
             raise ValueError(_TWO_BUDGETS)
         if method is not None:
             return _method(method, Estimator, "method")
-        if isinstance(self._index, ExactIndex):
-            return Exhaustive()
         if self._query_all.calibration is not None:
             return Stratified(rel_err=rel_err)
-        return UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
+        default = UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
+        return Exhaustive() if isinstance(self._index, ExactIndex) else default  # a bad rel_err was refused
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
         seen = method.moments(query, None, rng)

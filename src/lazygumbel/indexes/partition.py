@@ -40,6 +40,7 @@ _FEW_GROUPS = 128
 _ASSIGNED_TO_ANY = 6e11
 """Up to so many products of numbers, some seconds, rows are compared with all cells: that is exact."""
 _ROWS_AT_ONCE = 2**14
+_ALIKE = 1 - 1e-5
 
 
 def default_cells(n: int, d: int) -> int:
@@ -90,8 +91,10 @@ class PartitionIndex:
         self.bucket_edges = _bucket_edges(self.cells)
         """Ranks at which buckets begin, and the number of cells, (K + 1,)."""
         self._routes = _routes(centroids)
-        # In units of the largest, so that products with whole numbers stay in range.
+        # In units of the largest, so that products with whole numbers stay in range; none where all are alike.
         self._shares = scales / max(float(scales.max(initial=0.0)), 1e-30)
+        if self._shares.min(initial=1.0) > _ALIKE:
+            self._shares = self._shares[:0]
 
     @property
     def cells(self) -> int:

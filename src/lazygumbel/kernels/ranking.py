@@ -74,7 +74,7 @@ def survey(
                             along = dot(centroids, c, query)
                             if along > alignment[b]:
                                 alignment[b], first = along, c
-            for c in range(cells):
+            for c in range(scales.shape[0]):
                 keys[c] = np.int32(np.float32(keys[c]) * scales[c])
             bottom, top = keys[0], keys[0]
             for c in range(cells):

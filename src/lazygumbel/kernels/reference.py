@@ -65,8 +65,8 @@ def survey(
 
     `routes` are the centroids in whole steps, laid out in blocks, and queries are rounded to whole numbers too. What
     comes within 6.1 steps, times the norm of the query, of the largest inner product is computed anew from the
-    centroids to find the nearest: that is twenty standard deviations of their rounding. `scales` are at most one.
-    Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the largest with a row
+    centroids to find the nearest: that is twenty standard deviations of their rounding. `scales` are at most one; none
+    are given where all are one. Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the largest with a row
     of it, by the codes; and its norm.
 
     Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
@@ -84,7 +84,8 @@ def survey(
         near = np.flatnonzero(keys >= keys.max() - int(_NEAREST * norms[b] / unit))
         along = centroids[near] @ query
         first, alignment[b] = near[along.argmax()], along.max()
-        keys = (keys.astype(np.float32) * scales).astype(np.int32)
+        if len(scales):
+            keys = (keys.astype(np.float32) * scales).astype(np.int32)
         width = np.float32(_RANK_BINS - 2) / np.float32(max(int(keys.max()) - int(keys.min()), 1))
         below = np.float32(keys.max()) - keys.astype(np.float32)
         bins: npt.NDArray[np.int64] = 1 + (below * width).astype(np.int64)

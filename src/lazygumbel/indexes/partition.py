@@ -45,7 +45,7 @@ _ALIKE = 1 - 1e-5
 
 def default_cells(n: int, d: int) -> int:
     """Number of cells for n rows of length d: finer cells save rows, but all are ranked for every theta."""
-    return max(1, min(n // 8, round(55 * n**0.5 / d**0.25)))
+    return max(1, min(n // 8, round(38 * n**0.5 / d**0.2)))
 
 
 class Survey(NamedTuple):

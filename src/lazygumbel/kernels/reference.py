@@ -66,8 +66,8 @@ def survey(
     `routes` are the centroids in whole steps, laid out in blocks, and queries are rounded to whole numbers too. What
     comes within 6.1 steps, times the norm of the query, of the largest inner product is computed anew from the
     centroids to find the nearest: that is twenty standard deviations of their rounding. `scales` are at most one; none
-    are given where all are one. Returns buckets, (queries, cells); the inner product of each query with the nearest cell, and the largest with a row
-    of it, by the codes; and its norm.
+    are given where all are one. Returns buckets, (queries, cells); the inner product of each query with the nearest
+    cell, and the largest with a row of it, by the codes; and its norm.
 
     Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
     of the first of them.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +57,7 @@ class Plan:
 
     @classmethod
     def _of(cls, query: Query, calibration: Calibration, levels: Levels) -> "Plan":
-        index = query.index
-        if not isinstance(index, PartitionIndex):
-            raise ValueError("method: Stratified needs a PartitionIndex; use another method, or build one")
+        index = cast("PartitionIndex", query.index)  # as `_calibration` found
         survey = index.survey(query.thetas)
         lines = calibration.place(survey, 1.0 / query.temperature, index.features.max_norm)
         return cls(query, index, calibration, survey, levels, lines)

@@ -32,15 +32,18 @@ Floats = npt.NDArray[np.float64]
 _LADDER = np.geomspace(1.25, 160.0, 8)
 """Scales |theta| / temperature, in units of one over the largest norm of a row: 1.25 to 160."""
 _BINS = 1024
-_WORK, _LEAST, _MOST = 2e11, 1024, 3072
-"""Products of numbers that may be spent on scores, and how many thetas that may give: what is rare needs many."""
+_WORK, _COUNTED, _LEAST, _MOST = 4e11, 128, 1024, 3072
+"""Products of numbers that may be spent, of which a row takes d to score and as much time as 128 to count; and how many
+thetas that may give: what is rare needs many."""
 _FRESH_SHARE = 0.25
 """Of the thetas: they are kept for the report."""
 _GRID = np.concatenate([[0.0], np.geomspace(1e-9, ENUMERATED_FROM, 64), [np.inf]])
 """Hazards to choose from."""
 _AIMS = 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1
 """Shares of the miss that a fit may aim at: it comes out higher for thetas that it has not seen."""
-_FOLDS, _HELD = 8, 0.55
+_ERROR_AIMS = 1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3
+"""Likewise of the relative error."""
+_FOLDS, _HELD = 16, 0.55
 """Parts of the thetas that are left out in turn, and the share of the miss that those may come out at."""
 _SLACK = 1e-3
 """For rounding, where all thetas of the sample are alike: rows, say, which all have themselves for best row."""
@@ -64,7 +67,7 @@ def calibrate(
     seen = _measure(index, directions, progress or Silent())
     scales: Floats = _LADDER / index.features.max_norm
     hazards = np.stack([_cross_fit(seen.sizes, folds, miss) for folds in seen.folds])
-    mass = Mass(*(np.stack([_smooth(each) for each in m]) for m in _halves(seen)))
+    mass = Mass(*map(np.stack, zip(*(_mass(seen, s, rel_err) for s in range(len(scales))), strict=True)))
     rates = [neyman(seen.sizes, Mass(*each), rel_err) for each in zip(*mass, strict=True)]
     report = [_report(seen, s, float(scale), hazards[s], rates[s]) for s, scale in enumerate(scales)]
     alignment = _least(seen.alignment[: seen.fitted])
@@ -80,7 +83,7 @@ def _directions(
 ) -> npt.NDArray[np.float32]:
     """Unit thetas in random order: rows, or what the user gave."""
     n, d = index.features.n, index.features.d
-    most = int(np.clip(_WORK / (n * d), _LEAST, _MOST))
+    most = int(np.clip(_WORK / (n * (d + _COUNTED)), _LEAST, _MOST))
     if thetas is None:
         vectors = index.features.gather(rng.choice(n, min(most, n), replace=False))
     else:
@@ -187,10 +190,25 @@ class _Table(NamedTuple):
         return missed.astype(np.float64), rows @ p, rows @ p**2
 
 
-def _halves(seen: _Measured) -> Mass:
-    """Mass averaged over each half of the fitted thetas, and of the squares the larger, (S, K): rare thetas decide."""
-    first, second = (Mass(*(m[:, h : seen.fitted : 2].mean(axis=1) for m in seen.mass)) for h in (0, 1))
-    return Mass((first.sums + second.sums) / 2, np.maximum(first.squares, second.squares))
+def _mass(seen: _Measured, s: int, rel_err: float) -> Mass:
+    """The mean mass of fitted thetas at a scale, (K,), in units such that rates from it meet `rel_err` on others.
+
+    In units of `aim`, rates that are to meet an error meet `aim` times that on the thetas they were fitted to.
+    """
+    fitted, of_fold = Mass(*(m[s, : seen.fitted] for m in seen.mass)), np.arange(seen.fitted) % _FOLDS
+
+    def mean(chosen: npt.NDArray[np.bool_]) -> Mass:
+        return Mass(*(_smooth(m[chosen].mean(axis=0)) for m in fitted))
+
+    aim, folds = _ERROR_AIMS[-1], [of_fold == f for f in range(_FOLDS)]
+    means = [mean(~fold) for fold in folds]
+    for aim in _ERROR_AIMS:
+        rates = [neyman(seen.sizes, kept, aim * rel_err) for kept in means]
+        left_out = (Mass(*(m[fold] for m in fitted)) for fold in folds)
+        if np.mean([m.variance(seen.sizes, r).mean() for m, r in zip(left_out, rates, strict=True)]) <= rel_err**2:
+            break
+    sums, squares = mean(of_fold >= 0)
+    return Mass(sums / aim, squares / aim**2)
 
 
 def _cross_fit(sizes: Floats, folds: Floats, miss: float) -> Floats:

@@ -24,7 +24,7 @@ __all__ = [
 
 _RANK_BINS = 2048
 _NEAREST, _CODES_HELP, _WIDE, _ROUNDING = 6.1, 2.0, 0.3, 1e-9
-_CHECKED = 32
+_CHECKED, _HEAVY = 32, 3e-4
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -327,8 +327,11 @@ def weigh(
 
     A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`. Where a query
     is `coded`, the logits of rows of a rate below one are those of the codes, and one pick in 32 is read and counts for
-    32 times its difference: so sums have the right mean. Of `uniforms`, (queries, 2 parts), the first seed the picks of
-    the parts, the others say which pick is the first that is read. With `features` also of weighted rows.
+    32 times its difference: so sums have the right mean. Without `features`, and where there are picks to tell of the
+    spread, so are those of rows of rate one, but such as by their codes hold more than 3e-4 of the sum are all read;
+    what the others add to the variance is added to the squares of the picks. Of `uniforms`, (queries, 2 parts), the
+    first seed the picks of the parts, the others say which is the first that is read. With `features` also of weighted
+    rows.
 
     Returns how many rows are of rate one and how many picks there are, (queries, 2); sums over rows of rate one; over
     picks; of half the squared differences of picks and those before, times 1 - rate, all three (queries, 1) or
@@ -352,6 +355,17 @@ def weigh(
             rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
             read = np.arange(len(picked)) % _CHECKED == int(uniforms[q, parts + part] * _CHECKED)
             weights[len(certain) :] = rough + np.where(read, _CHECKED, 0) * (weights[len(certain) :] - rough)
+        checks = 0.0
+        if coded[q] and not features and len(picked) > 1:
+            by_code = codes[certain] @ (code_step * query) + code_low @ query
+            rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
+            rough[np.isin(certain, out)] = 0.0
+            true = np.where(np.isin(certain, out), 0.0, weights[: len(certain)])
+            light = rough <= _HEAVY * rough.sum()
+            turn = (np.cumsum(light) - 1) % _CHECKED
+            read = light & (turn == int(uniforms[q, parts + part] * _CHECKED))
+            weights[: len(certain)] = np.where(light, rough + np.where(read, _CHECKED, 0) * (true - rough), true)
+            checks = _CHECKED * (_CHECKED - 1) * ((true - rough)[read] ** 2).sum()
         weights = np.where(np.isin(found, out), 0.0, weights)[:, None]
         values = np.concatenate([weights, weights * rows[found].astype(np.float64)[:, :wide]], axis=1)
         rate = factor * rates[q][owners][:, None]
@@ -359,7 +373,8 @@ def weigh(
         values = values[len(certain) :] / rate
         counts[q], plain[q] = (len(certain), len(picked)), values.sum(axis=0)
         half, change = 0.5 * np.maximum(1 - rate, 0)[1:], np.diff(values, axis=0)
-        squares[q], cross[q] = (half * change**2).sum(axis=0), (half * change[:, :1] * change[:, 1:]).sum(axis=0)
+        squares[q] = (half * change**2).sum(axis=0) + checks
+        cross[q] = (half * change[:, :1] * change[:, 1:]).sum(axis=0)
     return counts, sure, plain, squares, cross
 
 

@@ -16,7 +16,7 @@ _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
 """Where a sum rounded otherwise would fall on the other side of an integer."""
 _WEIGHED_AT_ONCE, _SUMMED_AT_ONCE = 1024, 64
-_CHECKED, _WIDE, _ROUNDING = 32, 0.3, 1e-9
+_CHECKED, _HEAVY, _WIDE, _ROUNDING = 32, 3e-4, 0.3, 1e-9
 _WRITTEN = 4
 """Most cells have none or few picks: four are written in any case, so that there is nothing to guess wrong."""
 
@@ -110,6 +110,65 @@ def _leave_out(
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _weigh_by_codes(
+    rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    query: npt.NDArray[np.float32],
+    scaled: npt.NDArray[np.float32],
+    offset: np.float32,
+    offsets: npt.NDArray[np.int64],
+    cells: npt.NDArray[np.int32],
+    held: int,
+    inverse_temperature: float,
+    shift: float,
+    unread: int,
+    banned: npt.NDArray[np.int64],
+    low: int,
+    high: int,
+) -> tuple[float, float]:
+    """Sum of the weights of all rows of some cells, and its variance: heavy rows are read, and one in 32 of the others.
+
+    `scaled` and `offset` give a score by codes.
+    """
+    positions, listed = np.empty((2, held), dtype=np.int64)
+    found, weights, work = np.empty(held, dtype=np.float32), np.empty(held), np.empty(held)
+    m = 0
+    for c in cells:
+        for p in range(offsets[c], offsets[c + 1]):
+            positions[m] = p
+            m += 1
+    score_into(codes, positions, scaled, offset, found)
+    exp_all(found, held, inverse_temperature, shift, weights, work)
+    _leave_out(banned, low, high, positions, weights)
+    total, square = 0.0, 0.0
+    for j in range(held):
+        total += weights[j]
+    heavy, m, light = _HEAVY * total, 0, 0
+    for j in range(held):
+        if weights[j] > heavy:
+            listed[m] = j
+            m += 1
+        else:
+            listed[m] = j
+            m += light % _CHECKED == unread
+            light += 1
+    read, true = np.empty(m, dtype=np.int64), np.empty(m)
+    for r in range(m):
+        read[r] = positions[listed[r]]
+    score_into(rows, read, query, np.float32(0.0), found)
+    exp_all(found, m, inverse_temperature, shift, true, work)
+    _leave_out(banned, low, high, read, true)
+    for r in range(m):
+        change = true[r] - weights[listed[r]]
+        if weights[listed[r]] > heavy:
+            total += change
+        else:
+            total += _CHECKED * change
+            square += _CHECKED * (_CHECKED - 1) * change * change
+    return total, square
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def weigh(
     rows: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
@@ -151,7 +210,29 @@ def weigh(
     for q in range(size):
         query, shift, low, high = lay_out(queries[q]), shifts[q], banned_ends[q], banned_ends[q + 1]
         count, held = certain_cells(starts, buckets[q, first:last], _certain(rates[q]), chosen)
-        for k in range(count):
+        picked, owners, factor = _pick(starts, buckets[q, first:last], rates[q], uniforms[q, part])
+        scaled, offset = lay_out(code_step * queries[q]), inner(code_low, queries[q])
+        unread = int(uniforms[q, parts + part] * _CHECKED)
+        total, square, last_weight, last_row = 0.0, 0.0, 0.0, -1
+        by_codes = coded[q] and not features and picked.shape[0] > 1
+        if by_codes:
+            sure[q, 0], square = _weigh_by_codes(
+                rows,
+                codes,
+                query,
+                scaled,
+                offset,
+                starts,
+                chosen[:count],
+                held,
+                inverse_temperature,
+                shift,
+                unread,
+                banned,
+                low,
+                high,
+            )
+        for k in range(0 if by_codes else count):
             for start in range(starts[chosen[k]], starts[chosen[k] + 1], block):
                 m = int(min(block, starts[chosen[k] + 1] - start))
                 for j in range(m):
@@ -164,14 +245,10 @@ def weigh(
                 for j in range(m if features else 0):
                     for c in range(d):
                         sure[q, 1 + c] += weights[j] * rows[start + j, c]
-        picked, owners, factor = _pick(starts, buckets[q, first:last], rates[q], uniforms[q, part])
         for k in range(rates.shape[1]):
             rate = max(factor * rates[q, k], 1e-300)
             inverses[k], left[k] = 1.0 / rate, max(1.0 - rate, 0.0)
         counts[q, 0], counts[q, 1] = held, picked.shape[0]
-        scaled, offset = lay_out(code_step * queries[q]), inner(code_low, queries[q])
-        unread = int(uniforms[q, parts + part] * _CHECKED)
-        total, square, last_weight, last_row = 0.0, 0.0, 0.0, -1
         for start in range(0, picked.shape[0], block):
             taken = picked[start : start + block]
             m = taken.shape[0]

@@ -26,7 +26,7 @@ __all__ = ["Stratified"]
 
 _THETAS_AT_ONCE = 512
 """Thetas that are ranked together: with 10,000 cells 5 MB, whatever the batch."""
-_THETAS_A_THREAD = 48
+_THETAS_A_THREAD = 96
 """Thetas of a batch that one thread ranks and draws for at most, so that what it ranked stays in its cache."""
 _SHARED_FROM = 8
 """From this many thetas on, a batch is worth sharing between threads."""

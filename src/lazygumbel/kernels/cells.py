@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["certain_cells", "is_banned", "lay_end_to_end"]
+__all__ = ["certain_cells", "is_banned", "lay_end_to_end", "list_rows"]
 
 _EXACT: set[str] = set()
 _BLOCK = 64
@@ -32,6 +32,16 @@ def certain_cells(
                     m += 1
                     held += offsets[c + 1] - offsets[c]
     return m, held
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def list_rows(offsets: npt.NDArray[np.int64], cells: npt.NDArray[np.int32], positions: npt.NDArray[np.int64]) -> None:
+    """Fill in the positions of the rows of cells."""
+    j = 0
+    for k in range(cells.shape[0]):
+        for p in range(offsets[cells[k]], offsets[cells[k] + 1]):
+            positions[j] = p
+            j += 1
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)

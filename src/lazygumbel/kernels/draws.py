@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end
+from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, list_rows
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import fill_exponentials, uniform
 from lazygumbel.kernels.scoring import inner, score_into
@@ -190,11 +190,7 @@ def look(
     positions, work, noise = np.empty(m, dtype=np.int64), np.empty(held, dtype=np.int64), np.empty(m)
     fill_exponentials(np.uint64(seeds[0] * 2.0**53), 0, noise[:held], work)
     positions[held:], noise[held:] = hit, more
-    j = 0
-    for k in range(count):
-        for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
-            positions[j] = p
-            j += 1
+    list_rows(offsets, chosen[:count], positions)
     found = np.empty(m, dtype=np.float32)
     score_into(rows, positions, lay_out(query), np.float32(0.0), found)
     logits, values = np.empty(m), np.empty(m)

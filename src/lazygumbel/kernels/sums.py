@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end
+from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, list_rows
 from lazygumbel.kernels.dot import lay_out
 from lazygumbel.kernels.numbers import exp_all, fill_uniforms
 from lazygumbel.kernels.prefetch import prefetch
@@ -90,11 +90,7 @@ def pick(
     chosen = np.empty(buckets.shape[0], dtype=np.int32)
     count, held = certain_cells(offsets, buckets, _certain(rates), chosen)
     sure = np.empty(held, dtype=np.int64)
-    m = 0
-    for k in range(count):
-        for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
-            sure[m] = p
-            m += 1
+    list_rows(offsets, chosen[:count], sure)
     return sure, *_pick(offsets, buckets, rates, uniform)
 
 
@@ -132,11 +128,7 @@ def _weigh_by_codes(
     """
     positions, listed = np.empty((2, held), dtype=np.int64)
     found, weights, work = np.empty(held, dtype=np.float32), np.empty(held), np.empty(held)
-    m = 0
-    for c in cells:
-        for p in range(offsets[c], offsets[c + 1]):
-            positions[m] = p
-            m += 1
+    list_rows(offsets, cells, positions)
     score_into(codes, positions, scaled, offset, found)
     exp_all(found, held, inverse_temperature, shift, weights, work)
     _leave_out(banned, low, high, positions, weights)

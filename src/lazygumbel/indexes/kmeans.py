@@ -11,6 +11,7 @@ from lazygumbel.progress import Progress
 __all__ = ["Centroids", "spherical_kmeans"]
 
 _ROWS_PER_CELL, _ROWS_PER_GROUP = 48, 512
+"""That are trained on; groups only sort the sample, so a part of it will do."""
 _ROUNDS = 8
 _ONE_LEVEL = 256
 """Up to this many cells, one k-means; beyond, one k-means inside each of about 2 sqrt(cells) groups."""

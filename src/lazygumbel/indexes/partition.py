@@ -41,6 +41,7 @@ _ASSIGNED_TO_ANY = 6e11
 """Up to so many products of numbers, some seconds, rows are compared with all cells: that is exact."""
 _ROWS_AT_ONCE = 2**14
 _ALIKE = 1 - 1e-5
+"""Where the largest norms of all cells differ by less, as with rows of length one, they do not change a rank."""
 
 
 def default_cells(n: int, d: int) -> int:

@@ -14,6 +14,7 @@ __all__ = ["look", "winners"]
 _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
 _STRIDE = np.uint64(4)
+"""Cells that are passed at once on the way to the next hit."""
 _CODES_HELP = 2.0
 """Where codes may be off by more than this many nats, too many rows would have to be read as well."""
 

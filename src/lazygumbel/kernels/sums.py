@@ -16,7 +16,9 @@ _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
 """Where a sum rounded otherwise would fall on the other side of an integer."""
 _WEIGHED_AT_ONCE, _SUMMED_AT_ONCE = 1024, 64
-_CHECKED, _HEAVY, _WIDE, _ROUNDING = 32, 3e-4, 0.3, 1e-9
+_CHECKED, _WIDE, _ROUNDING = 32, 0.3, 1e-9
+_HEAVY = 3e-4
+"""A row that by its code holds more of a sum is read: one in 32 would not do for it."""
 _WRITTEN = 4
 """Most cells have none or few picks: four are written in any case, so that there is nothing to guess wrong."""
 

@@ -36,7 +36,7 @@ Function = Callable[[Ints, Floats], Floats]
 """Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
 
 NOTHING: Ints = np.empty(0, dtype=np.int64)
-"""Excluded."""
+"""No ids: what is excluded unless something is asked for."""
 _SCORES_AT_ONCE = 2**22
 
 

@@ -15,8 +15,10 @@ from lazygumbel.indexes.codes import Codes
 from lazygumbel.kernels import compiled, reference
 from lazygumbel.kernels.block_dot import block_dot, lay_out_pairs
 from lazygumbel.kernels.blocks import lay_out_blocks
+from lazygumbel.kernels.code_dot import lay_out_whole
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.draws import _points
+from lazygumbel.kernels.scoring import score_codes
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -29,6 +31,8 @@ class Case(NamedTuple):
 
     arguments: tuple[np.ndarray, ...]
     tolerance: float
+    filled: int = 0
+    """How many arguments, the last ones, the kernel fills in; vectors in these agree up to their largest entry."""
 
 
 def matrix(draw: st.DrawFn, shape: tuple[int, ...], whole: bool) -> np.ndarray:
@@ -89,6 +93,12 @@ class Ranked(NamedTuple):
             rng.normal(size=(size, d)).astype(np.float32),
         )
 
+    def codes(self) -> Codes:
+        n, d = self.rows.shape
+        return (
+            Codes.of(Features.of(self.rows)) if n else Codes(self.rows.astype(np.uint8), *np.zeros((2, d), "f4"), 0.0)
+        )
+
 
 @st.composite
 def survey_cases(draw: st.DrawFn) -> Case:
@@ -130,7 +140,7 @@ def winners_cases(draw: st.DrawFn) -> Case:
     banned = [np.flatnonzero(rng.random(n) < share) for share in rng.choice([0.0, 0.2, 1.0], size)]
     ends = np.cumsum([0, *map(len, banned)])
     seeds = rng.random((size, draw(st.integers(0, 3)), 2))
-    codes = Codes.of(Features.of(cells.rows)) if n else Codes(np.empty((0, 1), np.uint8), *np.zeros((2, 1)), 0.0)
+    codes = cells.codes()
     if draw(st.booleans()):
         codes = codes._replace(error=np.inf)  # of no use: rows are read
     return Case((cells.rows, *codes, *cells[2:], 2.5, np.concatenate(banned), ends, seeds), 1e-4)
@@ -145,13 +155,13 @@ def pick_cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def score_at_cases(draw: st.DrawFn) -> Case:
-    (rows, positions, queries, _), tolerance = draw(gather_dot_cases())
+    (rows, positions, queries, _), tolerance, _ = draw(gather_dot_cases())
     return Case((rows, positions, queries[0]), tolerance)
 
 
 @st.composite
 def sum_rows_cases(draw: st.DrawFn) -> Case:
-    (rows, positions, _, _), _ = draw(gather_dot_cases())
+    (rows, positions, _, _), *_ = draw(gather_dot_cases())
     weights = np.random.default_rng(draw(st.integers(0, 10**6))).uniform(0, 1, len(positions))
     return Case((rows, positions, weights), 1e-9)
 
@@ -163,20 +173,23 @@ def weigh_cases(draw: st.DrawFn) -> Case:
     banned = [np.flatnonzero(rng.random(n) < share) for share in rng.choice([0.0, 0.2, 1.0], size)]
     ends = np.cumsum([0, *map(len, banned)])
     rates = falling(rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape))
-    codes = Codes.of(Features.of(cells.rows)) if n else Codes(np.empty((0, 1), np.uint8), *np.zeros((2, 1)), 0.0)
-    parts = draw(st.integers(1, 3))
-    uniforms = rng.random((size, 2 * parts))
-    asked = rng.random(size) < 0.5, *cells[2:4], rates, uniforms, cells.queries, 0.5, rng.uniform(12, 15, size)
-    part = draw(st.booleans()), draw(st.integers(0, parts - 1)), parts
-    return Case((cells.rows, *codes[:3], *asked, np.concatenate(banned), ends, *part), 1e-4)
+    queries = cells.queries / np.float32(np.sqrt(cells.queries.shape[1]))
+    codes = cells.codes()._replace(error=draw(st.sampled_from([0.0, np.inf])))  # of use, or of none
+    units, wide = draw(st.integers(2, 4)), draw(st.sampled_from([0, cells.rows.shape[1]]))
+    progress = np.full(2, draw(st.integers(0, size)))  # some pieces may be done
+    filled = progress, np.zeros(size), np.zeros((size, units), dtype=np.int64), np.zeros((size, units, 3, 1 + wide))
+    largest = draw(st.sampled_from([1.0, 620.0]))  # without a shift and, mostly, with one
+    asked = cells.offsets, cells.buckets, rates, rng.random((size, units, 2)), queries, 0.5, largest
+    return Case((cells.rows, *codes, *asked, np.concatenate(banned), ends, *filled), 1e-4, len(filled))
 
 
 @st.composite
 def spread_cases(draw: st.DrawFn) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    size, wide = draw(st.integers(0, 3)), draw(st.integers(0, 4))
-    sure, plain, squares = rng.normal(size=(3, size, 1 + wide))
-    return Case((rng.integers(0, 4, (size, 2)), sure, plain, squares**2, rng.normal(size=(size, wide))), 1e-9)
+    size, units, wide = draw(st.integers(0, 3)), draw(st.integers(1, 4)), draw(st.integers(0, 4))
+    found = rng.normal(size=(size, units, 3, 1 + wide))
+    found[:, :, 1] **= 2
+    return Case((rng.integers(0, 4, (size, units)), found), 1e-9)
 
 
 @st.composite
@@ -233,7 +246,7 @@ def test_every_kernel_has_a_case():
 def test_kernels_are_compiled_with_the_safe_options(name: str):
     options = getattr(compiled, name).targetoptions
     assert options["fastmath"] <= {"reassoc", "contract", "nsz"}  # `True` would let NaN pass for finite
-    assert options["nogil"] and not options.get("parallel")
+    assert options.get("nogil", False) == (name != "spread") and not options.get("parallel")
 
 
 @pytest.mark.parametrize("name", reference.__all__)
@@ -241,11 +254,19 @@ def test_the_compiled_kernel_equals_the_reference(name: str):
     @fixed
     @given(CASES[name]())
     def check(case: Case) -> None:
-        before = [np.copy(argument) for argument in case.arguments]
-        expected = getattr(reference, name)(*case.arguments)
-        found = getattr(compiled, name)(*case.arguments)
-        check_equal(found, expected, case.tolerance)
-        for argument, copy in zip(case.arguments, before, strict=True):
+        given, filled = case.arguments[: -case.filled or None], case.arguments[-case.filled or len(case.arguments) :]
+        before = [np.copy(argument) for argument in given]
+        first, second = (tuple(np.copy(argument) for argument in filled) for _ in range(2))
+        expected = getattr(reference, name)(*given, *first)
+        found = getattr(compiled, name)(*given, *second)
+        if expected is not None or not filled:
+            check_equal(found, expected, case.tolerance)
+        for a, b in zip(second, first, strict=True):
+            if b.dtype.kind == "f":
+                scale = np.abs(b).max(axis=-1, keepdims=True, initial=1e-9)
+                a, b = a / scale, b / scale
+            check_equal(a, b, case.tolerance)
+        for argument, copy in zip(given, before, strict=True):
             np.testing.assert_array_equal(argument, copy)
 
     check()
@@ -277,6 +298,32 @@ def test_inner_products_of_any_type_and_length(dtype: type):
         # Control: the layout matters where a row is longer than a vector, and not a whole number of them.
         padded = np.pad(query, (0, 16))
         assert np.array_equal(inner_products(matrix, padded), truth) == (d < 16 or d % 16 == 0)
+
+
+@njit
+def code_products(codes: np.ndarray, laid_out: np.ndarray, unit: float, offset: float) -> np.ndarray:
+    out = np.empty(codes.shape[0] + 3, dtype=np.float32)
+    score_codes(codes, np.arange(codes.shape[0]), laid_out, np.float32(unit), np.float32(offset), out)
+    return out[: codes.shape[0]]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 70])
+def test_inner_products_of_codes(n: int):
+    rng = np.random.default_rng(n)
+    for d in (*range(1, 70), 127, 128, 300, 1000):
+        codes = rng.integers(0, 256, (n, d)).astype(np.uint8)
+        codes[0] = 255
+        query = np.where(rng.random(d) < 0.9, rng.normal(size=d), 1.0).astype(np.float32)
+        if d % 2:
+            query = np.abs(query)  # the largest sums that there can be
+        laid_out, unit = lay_out_whole(query)
+        truth = 1.5 + codes.astype(np.float64) @ query
+        error = 127.5 * d * unit + 1e-6 * np.abs(truth).max()  # half a unit for each of d bytes up to 255
+        assert np.abs(code_products(codes, laid_out, unit, np.float32(1.5)) - truth).max() <= error
+        # Control: the layout matters where a row is longer than a vector, and not a whole number of them.
+        plain = np.pad(np.rint(query.astype(np.float64) / unit).astype(np.int16), (0, 32))
+        wrong = np.abs(code_products(codes, plain, unit, np.float32(1.5)) - truth).max() > error
+        assert wrong or d < 33 or d % 32 == 0 or n < 70
 
 
 @njit

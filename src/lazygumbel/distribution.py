@@ -115,7 +115,9 @@ class Distribution:
         if method is not None and _can(method, Normaliser):
             if rel_err is not None:
                 raise ValueError(_TWO_BUDGETS)
-            return self._shape(cast("Normaliser", method).log_partition(query, np.random.default_rng(rng)))
+            found = cast("Normaliser", method).log_partition(query, np.random.default_rng(rng))
+            value, stderr = found.value.reshape(self.batch_shape), found.stderr.reshape(self.batch_shape)
+            return Estimate(value, stderr, found.rows.reshape(self.batch_shape), found.label)
         return self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
 
     def expectation(
@@ -132,8 +134,8 @@ class Distribution:
         `f` takes ids of shape (m,) and returns (m,) or (m, p).
         """
         chosen = self._estimator(method, rel_err)
-        seen = _look(chosen, self._query(exclude), self._function(f), rng)
-        return self._shape(Estimate.of_expectation(seen.moments, seen.rows, seen.label))
+        seen = self._shape(_look(chosen, self._query(exclude), self._function(f), rng))
+        return Estimate.of_expectation(*seen)
 
     def log_prob(
         self,
@@ -173,9 +175,8 @@ class Distribution:
     ) -> Estimate:
         """-E[log Pr(i)] in nats, shape batch shape."""
         chosen = self._estimator(method, rel_err)
-        seen = _look(chosen, self._query(exclude), _logit, rng)
-        value, stderr = _entropy(seen.moments)
-        return self._shape(Estimate(value, stderr, seen.rows, seen.label))
+        seen = self._shape(_look(chosen, self._query(exclude), _logit, rng))
+        return Estimate(*_entropy(seen.moments), seen.rows, seen.label)
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the index finds them), with raw inner products."""
@@ -216,8 +217,7 @@ class Distribution:
         return Exhaustive() if isinstance(self._index, ExactIndex) else default  # a bad rel_err was refused
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
-        seen = method.moments(query, None, rng)
-        return self._shape(Estimate.of_log_partition(seen.moments, seen.rows, seen.label))
+        return Estimate.of_log_partition(*self._shape(method.moments(query, None, rng)))
 
     def _function(self, f: Callable[[Ints], npt.ArrayLike] | None) -> Function:
         if f is None:
@@ -235,12 +235,9 @@ class Distribution:
 
         return values
 
-    def _shape(self, estimate: Estimate) -> Estimate:
+    def _shape(self, seen: Seen) -> Seen:
         """Drop the batch axis of size one that a bare theta was given."""
-        if self.batch_shape:
-            return estimate
-        moments = None if estimate.moments is None else estimate.moments.at(0)
-        return Estimate(estimate.value[0, ...], estimate.stderr[0, ...], estimate.rows[0, ...], estimate.label, moments)
+        return seen if self.batch_shape else Seen(seen.moments.at(0), seen.rows[0, ...], seen.label)
 
     def _query(self, exclude: Exclude) -> Query:
         size, n = self._query_all.size, self._index.features.n
@@ -316,4 +313,4 @@ def _entropy(moments: Moments) -> tuple[Floats, Floats]:
     mean = moments.weighted / moments.total
     value = moments.shift + np.log(moments.total) - mean
     variance = (1 + mean) ** 2 * moments.var_total - 2 * (1 + mean) * moments.covariance + moments.var_weighted
-    return value, np.sqrt(np.maximum(variance, 0.0)) / moments.total
+    return np.asarray(value), np.asarray(np.sqrt(np.maximum(variance, 0.0)) / moments.total)

@@ -6,6 +6,7 @@ are one `functools.reduce`. Merging is associative, up to rounding in the estima
 """
 
 from dataclasses import dataclass
+from math import log, sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -229,10 +230,16 @@ class Estimate:
     @classmethod
     def of_log_partition(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
         """log Z: the log is taken of the unbiased estimate of Z; its standard error by the delta method."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.asarray(moments.shift + np.log(moments.total))
-            stderr = np.where(moments.total > 0, np.sqrt(moments.var_total) / moments.total, np.inf)
-        return cls(value, stderr, rows, label, Moments(moments.shift, moments.total, moments.var_total))
+        if moments.weighted is not None:
+            moments = Moments(moments.shift, moments.total, moments.var_total)
+        shift, total, variance = moments.shift, moments.total, moments.var_total
+        if total.ndim == 0 and total > 0:  # for one theta numbers are much quicker than arrays
+            found = float(total)
+            value, stderr = float(shift) + log(found), sqrt(float(variance)) / found
+            return cls(np.array(value), np.array(stderr), rows, label, moments)
+        with np.errstate(divide="ignore", invalid="ignore"):  # nothing was seen: infinite error
+            value, stderr = shift + np.log(total), np.where(total > 0, np.sqrt(variance) / total, np.inf)
+        return cls(np.asarray(value), np.asarray(stderr), rows, label, moments)
 
     @classmethod
     def of_expectation(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
@@ -245,7 +252,7 @@ class Estimate:
             value = np.asarray(moments.weighted / total)
             variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
             stderr = np.where(total > 0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
-        return cls(value, stderr, rows, label, moments)
+        return cls(value, np.asarray(stderr), rows, label, moments)
 
     def merge(self, other: "Estimate") -> "Estimate":
         """The estimate over the union of two disjoint sets of rows."""

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.blocks import BLOCK
 
-__all__ = ["block_dot", "lay_out_pairs"]
+__all__ = ["block_dot", "lay_out_pairs", "whole_numbers"]
 
 _LANES = 16
 _MOST = 2.0**31 / 256
@@ -25,17 +25,23 @@ _SUMS, _PRODUCTS = ir.VectorType(_NUMBER, _LANES), ir.VectorType(_NUMBER, 2 * _L
 
 
 @njit(cache=True, nogil=True)
-def lay_out_pairs(query: npt.NDArray[np.float32], pairs: int) -> tuple[npt.NDArray[np.int16], float]:
-    """A query as `block_dot` takes it, and its unit: such that no inner product with bytes overflows 32 bits."""
+def whole_numbers(query: npt.NDArray[np.float32], out: npt.NDArray[np.int16]) -> float:
+    """Fill in a query in whole numbers: their unit, such that no inner product with bytes overflows 32 bits."""
     d = query.shape[0]
     largest = np.float32(0.0)
     for c in range(d):
         largest = max(largest, abs(query[c]))
     unit = max(np.float64(largest) / min(16383.0, np.floor(_MOST / d)), 1e-300)
-    out = np.zeros(2 * pairs, dtype=np.int16)
     for c in range(d):
         out[c] = np.int16(np.rint(np.float64(query[c]) / unit))
-    return out, unit
+    return unit
+
+
+@njit(cache=True, nogil=True)
+def lay_out_pairs(query: npt.NDArray[np.float32], pairs: int) -> tuple[npt.NDArray[np.int16], float]:
+    """A query as `block_dot` takes it, and its unit."""
+    out = np.zeros(2 * pairs, dtype=np.int16)
+    return out, whole_numbers(query, out)
 
 
 @intrinsic

@@ -17,7 +17,7 @@ def certain_cells(
     certain: int,
     chosen: npt.NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Fill in the cells in the first `certain` buckets: how many, and their rows."""
+    """Fill in the cells in the first `certain` buckets: how many, and their rows; `chosen` has room for one more."""
     m, held, cells = 0, 0, buckets.shape[0]
     for k in range(-(-cells // _BLOCK)):
         some = buckets[k * _BLOCK : min((k + 1) * _BLOCK, cells)]
@@ -25,23 +25,23 @@ def certain_cells(
         for j in range(some.shape[0]):
             least = min(least, some[j])
         if least < certain:
-            for j in range(some.shape[0]):
-                if some[j] < certain:
-                    c = k * _BLOCK + j
-                    chosen[m] = c
-                    m += 1
-                    held += offsets[c + 1] - offsets[c]
+            for j in range(some.shape[0]):  # each is written, and kept by counting it: there is nothing to guess wrong
+                chosen[m] = k * _BLOCK + j
+                m += some[j] < certain
+    for j in range(m):
+        held += int(offsets[chosen[j] + 1] - offsets[chosen[j]])
     return m, held
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def list_rows(offsets: npt.NDArray[np.int64], cells: npt.NDArray[np.int32], positions: npt.NDArray[np.int64]) -> None:
     """Fill in the positions of the rows of cells."""
-    j = 0
+    start = 0
     for k in range(cells.shape[0]):
-        for p in range(offsets[cells[k]], offsets[cells[k] + 1]):
-            positions[j] = p
-            j += 1
+        first, held = offsets[cells[k]], offsets[cells[k] + 1] - offsets[cells[k]]
+        for j in range(held):
+            positions[start + j] = first + j
+        start += held
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)

@@ -5,9 +5,10 @@ import numpy.typing as npt
 from numba import njit
 
 from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, list_rows
+from lazygumbel.kernels.code_dot import lay_out_whole
 from lazygumbel.kernels.dot import dot, lay_out
-from lazygumbel.kernels.numbers import fill_exponentials, uniform
-from lazygumbel.kernels.scoring import inner, score_into
+from lazygumbel.kernels.numbers import exp_all, fill_exponentials, uniform
+from lazygumbel.kernels.scoring import inner, score_codes, score_into
 
 __all__ = ["look", "winners"]
 
@@ -17,6 +18,8 @@ _STRIDE = np.uint64(4)
 """Cells that are passed at once on the way to the next hit."""
 _CODES_HELP = 2.0
 """Where codes may be off by more than this many nats, too many rows would have to be read as well."""
+_ROUNDED = 0.5 * 255
+"""A query in whole numbers is off by half a unit in each column, which counts as often as the code there says."""
 
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
@@ -92,6 +95,18 @@ def _hits(
     return positions[:m], noise[:m]
 
 
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def _leave_out(banned: npt.NDArray[np.int64], low: int, high: int, positions: npt.NDArray[np.int64]) -> int:
+    """Move positions that are not banned to the front: how many they are."""
+    if high == low:
+        return positions.shape[0]
+    kept = 0
+    for j in range(positions.shape[0]):
+        positions[kept] = positions[j]
+        kept += not is_banned(banned, low, high, positions[j])
+    return kept
+
+
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def winners(
     rows: npt.NDArray[np.float32],
@@ -113,29 +128,30 @@ def winners(
     winning = np.full((size, draws), -1, dtype=np.int64)
     values = np.full((size, draws), -np.inf)
     counts, failed = np.zeros((size, draws), dtype=np.int64), 0
-    chosen, ends, widths, inverses = np.empty(cells, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
+    chosen, ends, widths, inverses = np.empty(cells + 1, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
     for b in range(size):
         query, low, high = lay_out(queries[b]), banned_ends[b], banned_ends[b + 1]
-        slack = code_error * np.sqrt(np.float64(inner(queries[b], queries[b]))) * inverse_temperature
+        (scaled, unit), offset = lay_out_whole(code_step * queries[b]), inner(code_low, queries[b])
+        norm = np.sqrt(np.float64(inner(queries[b], queries[b])))
+        slack = (code_error * norm + _ROUNDED * unit * rows.shape[1]) * inverse_temperature
         coded = slack < _CODES_HELP
-        scaled, offset = lay_out(code_step * queries[b]), inner(code_low, queries[b])
         if not coded:
             slack = 0.0
         certain = _spread(hazards[b], widths, inverses)
         count, room = certain_cells(offsets, buckets[b], certain, chosen)
-        head, logits, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
-        held, shift = 0, -np.inf
-        for k in range(count):
-            for p in range(offsets[chosen[k]], offsets[chosen[k] + 1]):
-                if high > low and is_banned(banned, low, high, p):
-                    continue
-                score = offset + dot(codes, p, scaled) if coded else dot(rows, p, query)
-                head[held], logits[held] = p, score * inverse_temperature
-                shift = max(shift, logits[held])
-                held += 1
-        total = 0.0
+        head, scores = np.empty(room, dtype=np.int64), np.empty(room + 3, dtype=np.float32)
+        list_rows(offsets, chosen[:count], head)
+        held = _leave_out(banned, low, high, head)
+        if coded:
+            score_codes(codes, head[:held], scaled, unit, offset, scores)
+        else:
+            score_into(rows, head[:held], query, np.float32(0.0), scores)
+        shift, total, sums, work = np.float32(-np.inf), 0.0, np.empty(held), np.empty(held)
         for j in range(held):
-            total += np.exp(logits[j] - shift)
+            shift = max(shift, scores[j])
+        exp_all(scores, held, inverse_temperature, np.float64(shift) * inverse_temperature, sums, work)
+        for j in range(held):
+            total += sums[j]
             sums[j] = total
         length = lay_end_to_end(offsets, buckets[b], widths, ends)
         for s in range(draws):
@@ -144,17 +160,17 @@ def winners(
                 while True:
                     time -= np.log(uniform(seed, attempt))
                     drawn = min(np.searchsorted(sums[:held], uniform(seed, attempt + 1) * total), held - 1)
-                    kept = dot(rows, head[drawn], query) * inverse_temperature - logits[drawn] - slack
+                    kept = (dot(rows, head[drawn], query) - scores[drawn]) * inverse_temperature - slack
                     if not uniform(seed, attempt + 2) > np.exp(kept):
                         break
                     attempt += 3
                 winning[b, s] = head[drawn]
-                values[b, s] = shift + slack + np.log(total) - np.log(time)
+                values[b, s] = shift * inverse_temperature + slack + np.log(total) - np.log(time)
             seed = np.uint64(seeds[b, s, 1] * 2.0**53)
             positions, noise = _hits(offsets, buckets[b], ends, widths, inverses, length, seed)
-            m, bits, found = positions.shape[0], noise.view(np.int64), np.empty(positions.shape[0], dtype=np.float32)
+            m, bits, found = positions.shape[0], noise.view(np.int64), np.empty(positions.shape[0] + 3, np.float32)
             if coded:
-                score_into(codes, positions, scaled, offset, found)
+                score_codes(codes, positions, scaled, unit, offset, found)
             else:
                 score_into(rows, positions, query, np.float32(0.0), found)
             counts[b, s] = m + held if s == 0 else m
@@ -182,7 +198,7 @@ def look(
     seeds: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     cells = buckets.shape[0]
-    chosen, ends, widths, inverses = np.empty(cells, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
+    chosen, ends, widths, inverses = np.empty(cells + 1, dtype=np.int32), _no_ends(cells), np.zeros(256), np.zeros(256)
     certain = _spread(hazards, widths, inverses)
     count, held = certain_cells(offsets, buckets, certain, chosen)
     length = lay_end_to_end(offsets, buckets, widths, ends)

@@ -26,9 +26,10 @@ def _tops(keys: npt.NDArray[np.int32], cells: int, tops: npt.NDArray[np.int32]) 
         keys[c] = _LOWEST
     top = keys[0]
     for k in range(tops.shape[0]):
-        best = keys[k * BLOCK]
-        for j in range(BLOCK):
-            best = max(best, keys[k * BLOCK + j])
+        some = keys[k * BLOCK : (k + 1) * BLOCK]
+        best = some[0]
+        for j in range(some.shape[0]):  # with a number that is not known beforehand it becomes vector instructions
+            best = max(best, some[j])
         tops[k] = best
         top = max(top, best)
     return top

@@ -1,6 +1,7 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
 from itertools import count
+from time import sleep
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,8 @@ __all__ = [
 ]
 
 _RANK_BINS = 2048
-_NEAREST, _CODES_HELP, _WIDE, _ROUNDING = 6.1, 2.0, 0.3, 1e-9
-_CHECKED, _HEAVY = 32, 3e-4
+_NEAREST, _CODES_HELP, _ROUNDING = 6.1, 2.0, 1e-9
+_CHECKED, _HEAVY, _CODED_BELOW, _NO_SHIFT = 64, 1e-3, 0.04, 300.0
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -139,6 +140,20 @@ def _uniforms(seed: float, j: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return ((z >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
+def _by_codes(
+    codes: npt.NDArray[np.uint8],
+    low: npt.NDArray[np.float32],
+    step: npt.NDArray[np.float32],
+    query: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float32], float]:
+    """Scores of codes, with the query in whole numbers, and by how much those may change one."""
+    scaled, d = step * query, len(query)
+    unit = max(float(np.abs(scaled).max()) / min(16383, 2**31 // 256 // d), 1e-300)
+    whole = np.rint(scaled.astype(np.float64) / unit).astype(np.int64)
+    scores = (codes.astype(np.int64) @ whole).astype(np.float32) * np.float32(unit) + np.float32(low @ query)
+    return scores.astype(np.float32), 0.5 * 255 * float(np.float32(unit)) * d
+
+
 def look(
     rows: npt.NDArray[np.float32],
     offsets: npt.NDArray[np.int64],
@@ -206,10 +221,9 @@ def winners(
     for b, query in enumerate(queries):
         out = banned[banned_ends[b] : banned_ends[b + 1]]
         head = np.setdiff1d(_inside(offsets, buckets[b], np.isinf(hazards[b])), out)
-        slack = code_error * np.sqrt(np.float64(query @ query)) * inverse_temperature
-        if slack < _CODES_HELP:
-            scores = codes[head] @ (code_step * query) + code_low @ query
-        else:
+        scores, rounded = _by_codes(codes[head], code_low, code_step, query)
+        slack = (code_error * np.sqrt(np.float64(query @ query)) + rounded) * inverse_temperature
+        if slack >= _CODES_HELP:
             scores, slack = rows[head] @ query, 0.0
         logits = scores.astype(np.float64) * inverse_temperature
         rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
@@ -245,42 +259,28 @@ def pick(
     Those of rate one are all taken. Lay the others end to end as they are stored, each as long as its rate: from every
     stretch of length one the row at a random place is picked. The factor, at least one, makes the number of stretches
     whole. The uniform in [0, 1) seeds the places, which are numbers of SplitMix64, one after the other: with one place
-    for all stretches there would be few different samples, and nothing would be known of how they spread. But stretches
-    that meet inside a cell of a rate above 0.3 have the same place: else a row that lies in both would often be picked
-    twice, or not at all. Rates do not increase from bucket to bucket.
+    for all stretches there would be few different samples, and nothing would be known of how they spread. Rates do not
+    increase from bucket to bucket.
 
     Returns positions of the rows of rate one, positions and buckets of the others picked, and the factor.
     """
     sure = _inside(offsets, buckets, rates >= 1)
-    return sure, *_pick(offsets, buckets, rates, uniform, 0, len(buckets))
+    return sure, *_pick(offsets, buckets, rates, uniform)
 
 
 def _pick(
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    rates: npt.NDArray[np.float64],
-    uniform: float,
-    low: int,
-    high: int,
+    offsets: npt.NDArray[np.int64], buckets: npt.NDArray[np.uint8], rates: npt.NDArray[np.float64], uniform: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
-    """Picks from cells `low` to `high`, of rates below one."""
-    widths = np.where((rates > 0) & (rates < 1), rates, 0.0)[buckets[low:high]]
-    total = float(np.cumsum([0.0, *(np.diff(offsets[low : high + 1]) * widths)])[-1])
-    picks = int(np.ceil(total - _ROUNDING))
-    factor = picks / total if picks > 0 else 1.0
-    widths *= factor
-    ends = np.cumsum(np.diff(offsets[low : high + 1]) * widths)
-    j = np.arange(picks)
-    places = j + _uniforms(uniform, j)
-    for begin, end, width in zip(np.concatenate([[0.0], ends])[:-1], ends, widths, strict=True):
-        if width > _WIDE:
-            inside = j[(j > int(begin)) & (j <= end)]
-            places[inside] = inside + (places[int(begin)] - int(begin)) if len(inside) else 0.0
-    places = places[places < max(ends, default=0.0)]
-    cell = np.searchsorted(ends, places, side="right")
-    inside = (places - np.concatenate([[0.0], ends])[cell]) * (1.0 / widths[cell])
-    cell += low
-    return np.minimum(offsets[cell] + inside.astype(np.int64), offsets[cell + 1] - 1), buckets[cell], factor
+    """Picks from cells of rates below one."""
+    widths = np.where((rates > 0) & (rates < 1), rates, 0.0)[buckets]
+    ends: npt.NDArray[np.float64] = np.cumsum([0.0, *(np.diff(offsets) * widths)])
+    picks = int(np.ceil(ends[-1] - _ROUNDING))
+    factor = picks / float(ends[-1]) if picks > 0 else 1.0
+    places = (np.arange(picks) + _uniforms(uniform, np.arange(picks))) * (1.0 / factor)
+    places = places[places < ends[-1]]
+    cell = np.searchsorted(ends, places, side="right") - 1
+    inside = ((places - ends[cell]) * (1.0 / widths[cell])).astype(np.int64)
+    return np.minimum(offsets[cell] + inside, offsets[cell + 1] - 1), buckets[cell], factor
 
 
 def score_at(
@@ -303,19 +303,85 @@ def weigh(
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
-    coded: npt.NDArray[np.bool_],
+    code_error: float,
     offsets: npt.NDArray[np.int64],
     buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
-    shifts: npt.NDArray[np.float64],
+    largest: float,
     banned: npt.NDArray[np.int64],
     banned_ends: npt.NDArray[np.int64],
-    features: bool,
-    part: int,
-    parts: int,
+    progress: npt.NDArray[np.int64],
+    shifts: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int64],
+    found: npt.NDArray[np.float64],
+) -> None:
+    """For each query `pick` rows and sum over them, in pieces that several calls may share; fills the last arguments.
+
+    Of the pieces of a query, as many as `counts` and `found` have columns, the first has the rows of rate one and each
+    of the others the picks of an equal part of the cells. A call claims the next piece that is left, until there is
+    none, and waits for those that other calls claimed; `progress` counts pieces that are claimed, and that are done.
+
+    A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`; the shift is
+    what the largest logit that there could be, |query| times the norm `largest`, has beyond 300. Without sums of
+    weighted rows, and if codes are exact enough, logits are those of the codes: one pick in 64 is read and counts for
+    64 times its difference, so that sums have the right mean. So do rows of rate one, unless all are, but such as by
+    their codes hold more than 1e-3 of the sum are all read. Of the uniforms, (queries, pieces, 2), the first seed the
+    picks, the others say which is the first that is read.
+
+    `counts`, (queries, pieces), is filled with numbers of rows, and `found`, (queries, pieces, 3, 1) or
+    (queries, pieces, 3, 1 + d), with sums over rows; with sums of half the squared differences of picks and those
+    before, times 1 - rate, or of what rows that are not read add to the variance; and with the same of products of
+    differences of weights and of weighted rows.
+    """
+    (size, units), cells, features = counts.shape, buckets.shape[1], found.shape[3] > 1
+    while True:
+        piece = int(progress[0])
+        progress[0] += 1
+        if piece >= size * units:
+            break
+        q, u = divmod(piece, units)
+        query, out = queries[q], banned[banned_ends[q] : banned_ends[q + 1]]
+        scale = np.sqrt(np.float64(query @ query)) * inverse_temperature
+        shift = max(scale * largest - _NO_SHIFT, 0.0)
+        coded = not features and scale * code_error < _CODED_BELOW * np.sqrt(len(query))
+        unread = int(uniforms[q, u, 1] * _CHECKED)
+        if u > 0:
+            low, high = cells * (u - 1) // (units - 1), cells * u // (units - 1)
+            seen, owners, factor = _pick(offsets[low : high + 1], buckets[q, low:high], rates[q], uniforms[q, u, 0])
+            rate = factor * rates[q][owners]
+        else:
+            seen, rate = _inside(offsets, buckets[q], rates[q] >= 1), np.ones(1)
+            shifts[q], coded = shift, coded and rates[q].min() < 1
+        weights = np.exp((rows[seen] @ query).astype(np.float64) * inverse_temperature - shift)
+        checks = 0.0
+        if coded:
+            by_codes, _ = _by_codes(codes[seen], code_low, code_step, query)
+            rough = np.exp(by_codes.astype(np.float64) * inverse_temperature - shift)
+            weights, rough = (np.where(np.isin(seen, out), 0.0, w) for w in (weights, rough))
+            light = (rough <= _HEAVY * rough.sum()) | (u > 0)
+            read = light & (np.arange(len(seen)) % _CHECKED == unread)
+            change = weights - rough
+            weights = np.where(light, rough + np.where(read, _CHECKED * change, 0.0), weights)
+            checks = _CHECKED * (_CHECKED - 1) * (change[read] ** 2).sum()
+        weights = (np.where(np.isin(seen, out), 0.0, weights) / rate)[:, None]
+        values = np.concatenate([weights, weights * rows[seen].astype(np.float64)], axis=1)[:, : found.shape[3]]
+        counts[q, u], found[q, u, 0] = len(seen), values.sum(axis=0)
+        if u > 0:
+            half, step = 0.5 * np.maximum(1 - rate[:, None], 0)[1:], np.diff(values, axis=0)
+            found[q, u, 1:] = (half * step**2).sum(axis=0), (half * step[:, :1] * step).sum(axis=0)
+            found[q, u, 2, 0] = 0.0
+        else:
+            found[q, u, 1, 0] = checks
+        progress[1] += 1
+    while progress[1] < size * units:
+        sleep(0)
+
+
+def spread(
+    counts: npt.NDArray[np.int64], found: npt.NDArray[np.float64]
 ) -> tuple[
     npt.NDArray[np.int64],
     npt.NDArray[np.float64],
@@ -323,79 +389,27 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
 ]:
-    """For each query `pick` rows, from one of equal parts of the cells, and sum over them.
+    """What `weigh` filled in, all pieces of a query together.
 
-    A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`. Where a query
-    is `coded`, the logits of rows of a rate below one are those of the codes, and one pick in 32 is read and counts for
-    32 times its difference: so sums have the right mean. Without `features`, and where there are picks to tell of the
-    spread, so are those of rows of rate one, but such as by their codes hold more than 3e-4 of the sum are all read;
-    what the others add to the variance is added to the squares of the picks. Of `uniforms`, (queries, 2 parts), the
-    first seed the picks of the parts, the others say which is the first that is read. With `features` also of weighted
-    rows.
-
-    Returns how many rows are of rate one and how many picks there are, (queries, 2); sums over rows of rate one; over
-    picks; of half the squared differences of picks and those before, times 1 - rate, all three (queries, 1) or
-    (queries, 1 + d); and of half the products of differences of weights and of weighted rows, times 1 - rate,
-    (queries, 0) or (queries, d).
-    """
-    size, cells, wide = len(queries), buckets.shape[1], rows.shape[1] if features else 0
-    low, high = cells * part // parts, cells * (part + 1) // parts
-    counts = np.zeros((size, 2), dtype=np.int64)
-    sure, plain, squares = np.zeros((3, size, 1 + wide))
-    cross = np.zeros((size, wide))
-    for q, query in enumerate(queries):
-        out = banned[banned_ends[q] : banned_ends[q + 1]]
-        certain = _inside(offsets, buckets[q], rates[q] >= 1)
-        certain = certain[(certain >= offsets[low]) & (certain < offsets[high])]
-        picked, owners, factor = _pick(offsets, buckets[q], rates[q], uniforms[q, part], low, high)
-        found = np.concatenate([certain, picked])
-        weights = np.exp((rows[found] @ query).astype(np.float64) * inverse_temperature - shifts[q])
-        if coded[q]:
-            by_code = codes[picked] @ (code_step * query) + code_low @ query
-            rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
-            read = np.arange(len(picked)) % _CHECKED == int(uniforms[q, parts + part] * _CHECKED)
-            weights[len(certain) :] = rough + np.where(read, _CHECKED, 0) * (weights[len(certain) :] - rough)
-        checks = 0.0
-        if coded[q] and not features and len(picked) > 1:
-            by_code = codes[certain] @ (code_step * query) + code_low @ query
-            rough = np.exp(by_code.astype(np.float64) * inverse_temperature - shifts[q])
-            rough[np.isin(certain, out)] = 0.0
-            true = np.where(np.isin(certain, out), 0.0, weights[: len(certain)])
-            light = rough <= _HEAVY * rough.sum()
-            turn = (np.cumsum(light) - 1) % _CHECKED
-            read = light & (turn == int(uniforms[q, parts + part] * _CHECKED))
-            weights[: len(certain)] = np.where(light, rough + np.where(read, _CHECKED, 0) * (true - rough), true)
-            checks = _CHECKED * (_CHECKED - 1) * ((true - rough)[read] ** 2).sum()
-        weights = np.where(np.isin(found, out), 0.0, weights)[:, None]
-        values = np.concatenate([weights, weights * rows[found].astype(np.float64)[:, :wide]], axis=1)
-        rate = factor * rates[q][owners][:, None]
-        sure[q] = values[: len(certain)].sum(axis=0)
-        values = values[len(certain) :] / rate
-        counts[q], plain[q] = (len(certain), len(picked)), values.sum(axis=0)
-        half, change = 0.5 * np.maximum(1 - rate, 0)[1:], np.diff(values, axis=0)
-        squares[q] = (half * change**2).sum(axis=0) + checks
-        cross[q] = (half * change[:, :1] * change[:, 1:]).sum(axis=0)
-    return counts, sure, plain, squares, cross
-
-
-def spread(
-    counts: npt.NDArray[np.int64],
-    sure: npt.NDArray[np.float64],
-    plain: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-    cross: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Totals of what `weigh` summed, (queries, 1 + d), their variances, and covariances with the first, (queries, d).
+    Returns how many rows were seen, (queries,); the relative standard error of the first totals, (queries,), infinite
+    where those are not positive; totals, (queries, 1 + d), their variances, and their covariances with the first.
 
     From a stretch of rows of weight w and rate r one is picked, and counts w / r: that has variance sum of
     w^2 (1/r - 1) minus the products of different rows, which for rows alike are 1 - r times the square of the mean of
     w / r. Picks from neighbouring stretches have nearly the same mean, so the squares of their differences tell. One
     pick alone spreads around zero.
     """
-    m = counts[:, 1:].astype(np.float64)
-    factor = m / np.maximum(m - 1, 1)
-    variance = np.where(m > 1, factor * squares, plain**2)
-    return sure + plain, variance, np.where(m > 1, factor * cross, plain[:, :1] * plain[:, 1:])
+    m = counts[..., None].astype(np.float64)
+    picks = np.ones((counts.shape[1], 1), dtype=np.bool_)
+    picks[0] = False
+    sums, squares, cross = found[:, :, 0], found[:, :, 1], found[:, :, 2]
+    alone, factor = picks & (m == 1), np.where(picks & (m > 1), m / np.maximum(m - 1, 1), 1.0)
+    total = sums.sum(axis=1)
+    variance = np.where(alone, sums**2, factor * squares).sum(axis=1)
+    covariance = np.where(alone, sums[..., :1] * sums, factor * cross).sum(axis=1)
+    seen = total[:, 0] > 0
+    errors = np.where(seen, np.sqrt(variance[:, 0]) / np.where(seen, total[:, 0], 1.0), np.inf)
+    return counts.sum(axis=1), errors, total, variance, covariance
 
 
 def bin_scores(

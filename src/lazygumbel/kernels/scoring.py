@@ -6,13 +6,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from lazygumbel.kernels.code_dot import code_dots
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.prefetch import prefetch
 
-__all__ = ["bin_scores", "gather_dot", "inner", "score_at", "score_into", "score_ranges", "sum_rows"]
+__all__ = ["bin_scores", "gather_dot", "inner", "score_at", "score_codes", "score_into", "score_ranges", "sum_rows"]
 
 _FASTMATH = {"reassoc", "contract", "nsz"}
-_AHEAD = 24
+_AHEAD = 96
 """Rows that are asked for before they are needed."""
 
 
@@ -86,6 +87,30 @@ def score_into(
         out[j] = offset + dot(matrix, positions[j], query)
     for j in range(max(m - _AHEAD, 0), m):
         out[j] = offset + dot(matrix, positions[j], query)
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def score_codes(
+    codes: npt.NDArray[np.uint8],
+    positions: npt.NDArray[np.int64],
+    query: npt.NDArray[np.int16],
+    unit: np.float32,
+    offset: np.float32,
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Scores of rows by their codes, with a query that is laid out for it; `out` has room for three more."""
+    m = positions.shape[0]
+    for j in range(min(m, _AHEAD)):
+        prefetch(codes, positions[j])
+    asking = max(m - _AHEAD, 0) // 4 * 4
+    for j in range(0, asking, 4):
+        for k in range(4):
+            prefetch(codes, positions[j + k + _AHEAD])
+        four = positions[j], positions[j + 1], positions[j + 2], positions[j + 3]
+        code_dots(codes, four, query, unit, offset, out, j)
+    for j in range(asking, m, 4):
+        second, third, fourth = positions[min(j + 1, m - 1)], positions[min(j + 2, m - 1)], positions[min(j + 3, m - 1)]
+        code_dots(codes, (positions[j], second, third, fourth), query, unit, offset, out, j)
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)

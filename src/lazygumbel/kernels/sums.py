@@ -5,10 +5,12 @@ import numpy.typing as npt
 from numba import njit
 
 from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, list_rows
+from lazygumbel.kernels.claim import claim, finish, finished
+from lazygumbel.kernels.code_dot import lay_out_whole
 from lazygumbel.kernels.dot import lay_out
 from lazygumbel.kernels.numbers import exp_all, fill_uniforms
 from lazygumbel.kernels.prefetch import prefetch
-from lazygumbel.kernels.scoring import inner, score_into
+from lazygumbel.kernels.scoring import inner, score_codes, score_into
 
 __all__ = ["pick", "spread", "weigh"]
 
@@ -16,9 +18,13 @@ _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
 """Where a sum rounded otherwise would fall on the other side of an integer."""
 _WEIGHED_AT_ONCE, _SUMMED_AT_ONCE = 1024, 64
-_CHECKED, _WIDE, _ROUNDING = 32, 0.3, 1e-9
-_HEAVY = 3e-4
-"""A row that by its code holds more of a sum is read: one in 32 would not do for it."""
+_CHECKED, _ROUNDING = 64, 1e-9
+_HEAVY = 1e-3
+"""A row that by its code holds more of a sum is read: one in 64 would not do for it."""
+_CODED_BELOW = 0.04
+"""Rows are weighed by their codes where those are off by less: reading one in 64 then adds 10% to the variance."""
+_NO_SHIFT = 300.0
+"""Logits up to this need no shift: weights and their squares are far from overflow."""
 _WRITTEN = 4
 """Most cells have none or few picks: four are written in any case, so that there is nothing to guess wrong."""
 
@@ -43,36 +49,29 @@ def _pick(
     widths, inverses, ends = np.zeros(256), np.zeros(256), np.empty(buckets.shape[0] + 1)
     for k in range(rates.shape[0]):
         if 0.0 < rates[k] < 1.0:
-            widths[k] = rates[k]
+            widths[k], inverses[k] = rates[k], 1.0 / rates[k]
     total = lay_end_to_end(offsets, buckets, widths, ends)
     picks = int(np.ceil(total - _ROUNDING))
     factor = picks / total if picks > 0 else 1.0
-    for k in range(rates.shape[0]):
-        if widths[k] > 0.0:
-            widths[k] *= factor
-            inverses[k] = 1.0 / widths[k]
-    for j in range(ends.shape[0]):
-        ends[j] *= factor
+    length = 1.0 / factor
     places = np.empty(picks + 1)
     fill_uniforms(np.uint64(uniform * 2.0**53), 0, places)
     for j in range(picks):
-        places[j] += j
+        places[j] = (places[j] + j) * length
     places[picks] = np.inf
-    # Places without a sign are quicker.
-    cells, m = np.empty(picks + _WRITTEN, dtype=np.uint32), np.uint64(0)
-    for c in range(buckets.shape[0]):
-        stretch = np.uint64(min(int(ends[c + 1]), picks))
-        if widths[buckets[c]] > _WIDE:
-            first = int(ends[c])
-            shift = places[first] - first
-            for j in range(first + 1, min(np.int64(stretch) + 1, picks)):
-                places[j] = j + shift
+    # The first pick after each cell. Places without a sign are quicker.
+    stops = np.empty(buckets.shape[0], dtype=np.uint32)
+    most = np.uint32(picks)
+    for c in range(stops.shape[0]):
+        stretch = min(np.uint32(ends[c + 1] * factor), most)
+        stops[c] = stretch + np.uint32(places[stretch] < ends[c + 1])
+    cells, m = np.empty(picks + _WRITTEN, dtype=np.uint32), np.uint32(0)
+    for c in range(stops.shape[0]):
         for j in range(_WRITTEN):
-            cells[m + np.uint64(j)] = c
-        stop = stretch + np.uint64(places[stretch] < ends[c + 1])
-        for j in range(np.int64(m) + _WRITTEN, np.int64(stop)):
+            cells[m + np.uint32(j)] = c
+        for j in range(m + np.uint32(_WRITTEN), stops[c]):
             cells[j] = c
-        m = stop
+        m = stops[c]
     positions, owners = np.empty(np.int64(m), dtype=np.int64), np.empty(np.int64(m), dtype=np.uint8)
     for j in range(positions.shape[0]):
         c = cells[j]
@@ -89,7 +88,7 @@ def pick(
     rates: npt.NDArray[np.float64],
     uniform: float,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
-    chosen = np.empty(buckets.shape[0], dtype=np.int32)
+    chosen = np.empty(buckets.shape[0] + 1, dtype=np.int32)
     count, held = certain_cells(offsets, buckets, _certain(rates), chosen)
     sure = np.empty(held, dtype=np.int64)
     list_rows(offsets, chosen[:count], sure)
@@ -97,61 +96,59 @@ def pick(
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def _leave_out(
-    banned: npt.NDArray[np.int64], low: int, high: int, some: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> None:
+def _leave_out(banned: npt.NDArray[np.int64], some: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]) -> None:
     """No weight for rows that are banned."""
-    if high > low:
+    if banned.shape[0] > 0:
         for j in range(some.shape[0]):
-            if is_banned(banned, low, high, some[j]):
+            if is_banned(banned, 0, banned.shape[0], some[j]):
                 weights[j] = 0.0
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def _weigh_by_codes(
+def _sum_by_codes(
     rows: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     query: npt.NDArray[np.float32],
-    scaled: npt.NDArray[np.float32],
+    scaled: npt.NDArray[np.int16],
+    unit: np.float32,
     offset: np.float32,
-    offsets: npt.NDArray[np.int64],
-    cells: npt.NDArray[np.int32],
-    held: int,
+    positions: npt.NDArray[np.int64],
     inverse_temperature: float,
     shift: float,
     unread: int,
     banned: npt.NDArray[np.int64],
-    low: int,
-    high: int,
 ) -> tuple[float, float]:
-    """Sum of the weights of all rows of some cells, and its variance: heavy rows are read, and one in 32 of the others.
+    """Sum of the weights of rows, and its variance: heavy rows are read, and one in 64 of the others.
 
-    `scaled` and `offset` give a score by codes.
+    `scaled`, `unit` and `offset` give a score by codes.
     """
-    positions, listed = np.empty((2, held), dtype=np.int64)
-    found, weights, work = np.empty(held, dtype=np.float32), np.empty(held), np.empty(held)
-    list_rows(offsets, cells, positions)
-    score_into(codes, positions, scaled, offset, found)
+    held = positions.shape[0]
+    found, listed = np.empty(held + 3, dtype=np.float32), np.empty(held + 1, dtype=np.int64)
+    weights, work = np.empty(held), np.empty(held)
+    score_codes(codes, positions, scaled, unit, offset, found)
     exp_all(found, held, inverse_temperature, shift, weights, work)
-    _leave_out(banned, low, high, positions, weights)
+    _leave_out(banned, positions, weights)
     total, square = 0.0, 0.0
     for j in range(held):
         total += weights[j]
-    heavy, m, light = _HEAVY * total, 0, 0
-    for j in range(held):
-        if weights[j] > heavy:
-            listed[m] = j
+    heavy, m = _HEAVY * total, 0
+    for start in range(0, held, _CHECKED):
+        stop, most = min(start + _CHECKED, held), 0.0
+        for j in range(start, stop):
+            most = max(most, weights[j])
+        if most > heavy:
+            for j in range(start, stop):
+                listed[m] = j
+                m += weights[j] > heavy
+        if start + unread < held and weights[start + unread] <= heavy:
+            listed[m] = start + unread
             m += 1
-        else:
-            listed[m] = j
-            m += light % _CHECKED == unread
-            light += 1
     read, true = np.empty(m, dtype=np.int64), np.empty(m)
     for r in range(m):
         read[r] = positions[listed[r]]
     score_into(rows, read, query, np.float32(0.0), found)
     exp_all(found, m, inverse_temperature, shift, true, work)
-    _leave_out(banned, low, high, read, true)
+    _leave_out(banned, read, true)
     for r in range(m):
         change = true[r] - weights[listed[r]]
         if weights[listed[r]] > heavy:
@@ -163,24 +160,196 @@ def _weigh_by_codes(
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _sum_by_rows(
+    rows: npt.NDArray[np.float32],
+    query: npt.NDArray[np.float32],
+    positions: npt.NDArray[np.int64],
+    inverse_temperature: float,
+    shift: float,
+    banned: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.float64],
+) -> None:
+    """Add up the weights of rows and, in as many columns as there are, the weighted rows."""
+    found = np.empty(_SUMMED_AT_ONCE, dtype=np.float32)
+    weights, work = np.empty((2, _SUMMED_AT_ONCE))
+    for start in range(0, positions.shape[0], _SUMMED_AT_ONCE):
+        some = positions[start : start + _SUMMED_AT_ONCE]
+        score_into(rows, some, query, np.float32(0.0), found)
+        exp_all(found, some.shape[0], inverse_temperature, shift, weights, work)
+        _leave_out(banned, some, weights)
+        for j in range(some.shape[0]):
+            sums[0] += weights[j]
+            for c in range(sums.shape[0] - 1):
+                sums[1 + c] += weights[j] * rows[some[j], c]
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _sum_picks(
+    rows: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    query: npt.NDArray[np.float32],
+    scaled: npt.NDArray[np.int16],
+    unit: np.float32,
+    offset: np.float32,
+    coded: bool,
+    picked: npt.NDArray[np.int64],
+    owners: npt.NDArray[np.uint8],
+    rates: npt.NDArray[np.float64],
+    factor: float,
+    inverse_temperature: float,
+    shift: float,
+    unread: int,
+    banned: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    cross: npt.NDArray[np.float64],
+) -> None:
+    """Add up weights over rates, and products of differences of neighbours, and likewise of weighted rows."""
+    wide = sums.shape[0] - 1
+    # Few at a time with features, so that rows are still in cache when their scores are known and they are summed.
+    block = _SUMMED_AT_ONCE if wide > 0 else _WEIGHED_AT_ONCE
+    found, checked = np.empty(block + 3, dtype=np.float32), np.empty(block // _CHECKED + 1, dtype=np.int64)
+    weights, work, true = np.empty(block), np.empty(block), np.empty(block // _CHECKED + 1)
+    inverses, left = np.zeros(256), np.zeros(256)
+    for k in range(rates.shape[0]):
+        rate = max(factor * rates[k], 1e-300)
+        inverses[k], left[k] = 1.0 / rate, 0.5 * max(1.0 - rate, 0.0)
+    total, square, last_weight, last_row = 0.0, 0.0, 0.0, -1
+    for start in range(0, picked.shape[0], block):
+        taken, of = picked[start : start + block], owners[start : start + block]
+        m = taken.shape[0]
+        if coded:
+            read = 0
+            for j in range(unread, m, _CHECKED):
+                checked[read] = taken[j]
+                prefetch(rows, taken[j])
+                read += 1
+            score_codes(codes, taken, scaled, unit, offset, found)
+            exp_all(found, m, inverse_temperature, shift, weights, work)
+            score_into(rows, checked[:read], query, np.float32(0.0), found)
+            exp_all(found, read, inverse_temperature, shift, true, work)
+            for r in range(read):
+                j = unread + r * _CHECKED
+                weights[j] += _CHECKED * (true[r] - weights[j])
+            unread = (unread - m) % _CHECKED
+        else:
+            score_into(rows, taken, query, np.float32(0.0), found)
+            exp_all(found, m, inverse_temperature, shift, weights, work)
+        _leave_out(banned, taken, weights)
+        for j in range(m):
+            weights[j] *= inverses[of[j]]
+            total += weights[j]
+        if start > 0:
+            square += left[of[0]] * (weights[0] - last_weight) ** 2
+        for j in range(1, m):
+            square += left[of[j]] * (weights[j] - weights[j - 1]) ** 2
+        for j in range(m if wide > 0 else 0):
+            weight, p = weights[j], taken[j]
+            before, last_row = (weights[j - 1], taken[j - 1]) if j > 0 else (last_weight, last_row)
+            if start + j == 0:
+                before, last_row = weight, p
+            for c in range(wide):
+                value = weight * rows[p, c]
+                change = value - before * rows[last_row, c]
+                sums[1 + c] += value
+                squares[1 + c] += left[of[j]] * change * change
+                cross[1 + c] += left[of[j]] * (weight - before) * change
+        last_weight, last_row = weights[m - 1], taken[m - 1]
+    sums[0], squares[0] = total, square
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def weigh(
     rows: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     code_low: npt.NDArray[np.float32],
     code_step: npt.NDArray[np.float32],
-    coded: npt.NDArray[np.bool_],
+    code_error: float,
     offsets: npt.NDArray[np.int64],
     buckets: npt.NDArray[np.uint8],
     rates: npt.NDArray[np.float64],
     uniforms: npt.NDArray[np.float64],
     queries: npt.NDArray[np.float32],
     inverse_temperature: float,
-    shifts: npt.NDArray[np.float64],
+    largest: float,
     banned: npt.NDArray[np.int64],
     banned_ends: npt.NDArray[np.int64],
-    features: bool,
-    part: int,
-    parts: int,
+    progress: npt.NDArray[np.int64],
+    shifts: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int64],
+    found: npt.NDArray[np.float64],
+) -> None:
+    size, d = queries.shape
+    units, cells, features = counts.shape[1], buckets.shape[1], found.shape[3] > 1
+    chosen = np.empty(cells + 1, dtype=np.int32)
+    while True:
+        piece = claim(progress)
+        if piece >= size * units:
+            break
+        q, u = piece // units, piece % units
+        query, out = lay_out(queries[q]), banned[banned_ends[q] : banned_ends[q + 1]]
+        (scaled, unit), offset = lay_out_whole(code_step * queries[q]), inner(code_low, queries[q])
+        scale = np.sqrt(np.float64(inner(queries[q], queries[q]))) * inverse_temperature
+        shift = max(scale * largest - _NO_SHIFT, 0.0)
+        # The error of a code lies in any direction, so a logit is off by about this.
+        coded = not features and scale * code_error < _CODED_BELOW * np.sqrt(d)
+        unread = int(uniforms[q, u, 1] * _CHECKED)
+        sums, squares, cross = found[q, u]
+        if u > 0:
+            first, last = cells * (u - 1) // (units - 1), cells * u // (units - 1)
+            starts, ranked = offsets[first : last + 1], buckets[q, first:last]
+            picked, owners, factor = _pick(starts, ranked, rates[q], uniforms[q, u, 0])
+            counts[q, u] = picked.shape[0]
+            _sum_picks(
+                rows,
+                codes,
+                query,
+                scaled,
+                unit,
+                offset,
+                coded,
+                picked,
+                owners,
+                rates[q],
+                factor,
+                inverse_temperature,
+                shift,
+                unread,
+                out,
+                sums,
+                squares,
+                cross,
+            )
+        else:
+            certain = _certain(rates[q])
+            count, held = certain_cells(offsets, buckets[q], certain, chosen)
+            positions = np.empty(held, dtype=np.int64)
+            list_rows(offsets, chosen[:count], positions)
+            counts[q, 0], shifts[q] = held, shift
+            if coded and certain < rates.shape[1]:
+                sums[0], squares[0] = _sum_by_codes(
+                    rows,
+                    codes,
+                    query,
+                    scaled,
+                    unit,
+                    offset,
+                    positions,
+                    inverse_temperature,
+                    shift,
+                    unread,
+                    out,
+                )
+            else:
+                _sum_by_rows(rows, query, positions, inverse_temperature, shift, out, sums)
+        finish(progress)
+    while finished(progress) < size * units:  # others are about to finish
+        pass
+
+
+@njit(cache=True, fastmath=_EXACT)  # not worth a release of the lock, which another thread may then hold
+def spread(
+    counts: npt.NDArray[np.int64], found: npt.NDArray[np.float64]
 ) -> tuple[
     npt.NDArray[np.int64],
     npt.NDArray[np.float64],
@@ -188,121 +357,19 @@ def weigh(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
 ]:
-    size, d = queries.shape
-    wide, cells = d if features else 0, buckets.shape[1]
-    first, last = cells * part // parts, cells * (part + 1) // parts
-    starts = offsets[first : last + 1]
-    counts = np.zeros((size, 2), dtype=np.int64)
-    sure, plain, squares = np.zeros((3, size, 1 + wide))
-    cross = np.zeros((size, wide))
-    # Few at a time with features, so that rows are still in cache when their scores are known and they are summed.
-    block = _SUMMED_AT_ONCE if features else _WEIGHED_AT_ONCE
-    found, checked = np.empty(block, dtype=np.float32), np.empty(block // _CHECKED + 1, dtype=np.int64)
-    weights, work, true = np.empty(block), np.empty(block), np.empty(block // _CHECKED + 1)
-    chosen, some = np.empty(cells, dtype=np.int32), np.empty(block, dtype=np.int64)
-    inverses, left = np.zeros(256), np.zeros(256)
+    size, units, _, width = found.shape
+    seen, errors = np.zeros(size, dtype=np.int64), np.full(size, np.inf)
+    total, variance, covariance = np.zeros((3, size, width))
     for q in range(size):
-        query, shift, low, high = lay_out(queries[q]), shifts[q], banned_ends[q], banned_ends[q + 1]
-        count, held = certain_cells(starts, buckets[q, first:last], _certain(rates[q]), chosen)
-        picked, owners, factor = _pick(starts, buckets[q, first:last], rates[q], uniforms[q, part])
-        scaled, offset = lay_out(code_step * queries[q]), inner(code_low, queries[q])
-        unread = int(uniforms[q, parts + part] * _CHECKED)
-        total, square, last_weight, last_row = 0.0, 0.0, 0.0, -1
-        by_codes = coded[q] and not features and picked.shape[0] > 1
-        if by_codes:
-            sure[q, 0], square = _weigh_by_codes(
-                rows,
-                codes,
-                query,
-                scaled,
-                offset,
-                starts,
-                chosen[:count],
-                held,
-                inverse_temperature,
-                shift,
-                unread,
-                banned,
-                low,
-                high,
-            )
-        for k in range(0 if by_codes else count):
-            for start in range(starts[chosen[k]], starts[chosen[k] + 1], block):
-                m = int(min(block, starts[chosen[k] + 1] - start))
-                for j in range(m):
-                    some[j] = start + j
-                score_into(rows, some[:m], query, np.float32(0.0), found)
-                exp_all(found, m, inverse_temperature, shift, weights, work)
-                _leave_out(banned, low, high, some[:m], weights)
-                for j in range(m):
-                    sure[q, 0] += weights[j]
-                for j in range(m if features else 0):
-                    for c in range(d):
-                        sure[q, 1 + c] += weights[j] * rows[start + j, c]
-        for k in range(rates.shape[1]):
-            rate = max(factor * rates[q, k], 1e-300)
-            inverses[k], left[k] = 1.0 / rate, max(1.0 - rate, 0.0)
-        counts[q, 0], counts[q, 1] = held, picked.shape[0]
-        for start in range(0, picked.shape[0], block):
-            taken = picked[start : start + block]
-            m = taken.shape[0]
-            if coded[q]:
-                read = 0
-                for j in range(unread, m, _CHECKED):
-                    checked[read] = taken[j]
-                    prefetch(rows, taken[j])
-                    read += 1
-                score_into(codes, taken, scaled, offset, found)
-                exp_all(found, m, inverse_temperature, shift, weights, work)
-                score_into(rows, checked[:read], query, np.float32(0.0), found)
-                exp_all(found, read, inverse_temperature, shift, true, work)
-                for r in range(read):
-                    j = unread + r * _CHECKED
-                    weights[j] += _CHECKED * (true[r] - weights[j])
-                unread = (unread - m) % _CHECKED
-            else:
-                score_into(rows, taken, query, np.float32(0.0), found)
-                exp_all(found, m, inverse_temperature, shift, weights, work)
-            _leave_out(banned, low, high, taken, weights)
-            for j in range(m):
-                weights[j] *= inverses[owners[start + j]]
-                total += weights[j]
-            if start > 0:
-                square += 0.5 * left[owners[start]] * (weights[0] - last_weight) ** 2
-            for j in range(1, m):
-                square += 0.5 * left[owners[start + j]] * (weights[j] - weights[j - 1]) ** 2
-            for j in range(m if features else 0):
-                weight, p = weights[j], taken[j]
-                before, last_row = (weights[j - 1], taken[j - 1]) if j > 0 else (last_weight, last_row)
-                half = 0.5 * left[owners[start + j]]
-                if start + j == 0:
-                    before, last_row = weight, p
-                for c in range(d):
-                    value = weight * rows[p, c]
-                    change = value - before * rows[last_row, c]
-                    plain[q, 1 + c] += value
-                    squares[q, 1 + c] += half * change * change
-                    cross[q, c] += half * (weight - before) * change
-            last_weight, last_row = weights[m - 1], taken[m - 1]
-        plain[q, 0], squares[q, 0] = total, square
-    return counts, sure, plain, squares, cross
-
-
-@njit(cache=True, nogil=True, fastmath=_EXACT)
-def spread(
-    counts: npt.NDArray[np.int64],
-    sure: npt.NDArray[np.float64],
-    plain: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-    cross: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    size, width = plain.shape
-    total, variance, covariance = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width - 1))
-    for q in range(size):
-        m = counts[q, 1]
-        for c in range(width):
-            total[q, c] = sure[q, c] + plain[q, c]
-            variance[q, c] = squares[q, c] * m / (m - 1.0) if m > 1 else plain[q, c] * plain[q, c]
-        for c in range(width - 1):
-            covariance[q, c] = cross[q, c] * m / (m - 1.0) if m > 1 else plain[q, 0] * plain[q, 1 + c]
-    return total, variance, covariance
+        for u in range(units):
+            m, (sums, squares, cross) = counts[q, u], found[q, u]
+            seen[q] += m
+            factor = m / (m - 1.0) if m > 1 and u > 0 else 1.0
+            alone = u > 0 and m == 1
+            for c in range(width):
+                total[q, c] += sums[c]
+                variance[q, c] += sums[c] * sums[c] if alone else factor * squares[c]
+                covariance[q, c] += sums[0] * sums[c] if alone else factor * cross[c]
+        if total[q, 0] > 0.0:
+            errors[q] = np.sqrt(variance[q, 0]) / total[q, 0]
+    return seen, errors, total, variance, covariance

@@ -17,7 +17,7 @@ from lazygumbel import kernels
 from lazygumbel.indexes import Survey
 from lazygumbel.persist import Reader, Writer
 
-__all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "Mass", "falling", "neyman"]
+__all__ = ["ENUMERATED_FROM", "Calibration", "Levels", "Mass", "enumerated", "falling", "neyman"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -25,11 +25,16 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 _WIDENING = 6
 """From how many buckets before its own a widened look takes the largest: six are about eight times as many cells."""
-
-
 _LEAST_ROWS = 256.0
 ENUMERATED_FROM = 0.7
 """From this hazard on, a rate of one half, it is quicker to look at every row."""
+_WEIGHED_FROM = 0.35
+"""From this rate on, it is quicker to weigh every row: neighbours in storage take 0.6 of the time of picks."""
+
+
+def enumerated(rates: Floats) -> Floats:
+    """Rates with one in place of those at which it is quicker to weigh every row."""
+    return np.where(rates > _WEIGHED_FROM, 1.0, rates)
 
 
 def falling(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -45,6 +50,10 @@ class Mass(NamedTuple):
     squares: Floats
     """(..., K)"""
 
+    def times(self, factor: Floats) -> "Mass":
+        """What has this many times the variance, factors of shape (...)."""
+        return Mass(self.sums * np.sqrt(factor)[..., None], self.squares * factor[..., None])
+
     def variance(self, sizes: Floats, rates: Floats) -> Floats:
         """Relative variance of Z, (...), from picks with these rates out of so many rows of each bucket, both (K,).
 
@@ -58,8 +67,8 @@ class Mass(NamedTuple):
 def neyman(sizes: Floats, mass: Mass, rel_err: float) -> Floats:
     """Rates for the buckets that meet a relative variance of rel_err^2 with the fewest rows, falling.
 
-    The best rates are proportional to the root mean square of the probabilities in a bucket, capped at one. A look at
-    few rows would know little of its own error: at least 256 are looked at.
+    The best rates are proportional to the root mean square of the probabilities in a bucket, and one where that is
+    quicker. A look at few rows would know little of its own error: at least 256 are looked at.
     """
     least = min(_LEAST_ROWS, float(sizes.sum()))
     shape = falling(np.sqrt(mass.squares / np.maximum(sizes, 1.0)))
@@ -67,12 +76,12 @@ def neyman(sizes: Floats, mass: Mass, rel_err: float) -> Floats:
     low, high = -60.0, 120.0
     for _ in range(60):
         middle = (low + high) / 2
-        rates = np.minimum(1.0, shape * np.exp(middle))
+        rates = enumerated(shape * np.exp(middle))
         if mass.variance(sizes, rates) > rel_err**2 or rates @ sizes < least:
             low = middle
         else:
             high = middle
-    return np.minimum(1.0, shape * np.exp(high))
+    return enumerated(shape * np.exp(high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +104,11 @@ class Levels:
         """Levels of a table of hazards."""
         finite = np.where(np.isinf(table), 0.0, table)
         return cls(table, met, (-np.expm1(-table) @ sizes).tolist(), (finite @ sizes).tolist(), sizes)
+
+    @classmethod
+    def of_rates(cls, table: Floats, met: list[bool], sizes: Floats) -> "Levels":
+        """Levels of a table of rates."""
+        return cls(table, met, (table @ sizes).tolist(), [0.0] * len(table), sizes)
 
     def times(self, factor: int) -> "Levels":
         """Hazards this many times as large; from 0.7 on, a rate of one half, every row is looked at."""
@@ -154,7 +168,7 @@ class Calibration:
             rates = np.stack([neyman(self.sizes, Mass(*each), rel_err) for each in zip(*self.mass, strict=True)])
             met = [facts["rel_err_rms"] <= 1.1 * self.rel_err for facts in self.report]
             table, held = self._lines(rates, met)
-            self._rates[rel_err] = Levels(table, held, (table @ self.sizes).tolist(), [0.0] * len(table), self.sizes)
+            self._rates[rel_err] = Levels.of_rates(table, held, self.sizes)
         return self._rates[rel_err]
 
     def save(self, writer: Writer) -> None:

@@ -37,7 +37,6 @@ class Plan:
 
     query: Query
     index: PartitionIndex
-    calibration: Calibration
     survey: Survey
     levels: Levels
     lines: list[int]
@@ -60,7 +59,7 @@ class Plan:
         index = cast("PartitionIndex", query.index)  # as `_calibration` found
         survey = index.survey(query.thetas)
         lines = calibration.place(survey, 1.0 / query.temperature, index.features.max_norm)
-        return cls(query, index, calibration, survey, levels, lines)
+        return cls(query, index, survey, levels, lines)
 
     @property
     def rows(self) -> list[float]:

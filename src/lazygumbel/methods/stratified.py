@@ -8,11 +8,13 @@ the rate of each: unbiased for Z and every numerator, with a variance from the p
 
 from dataclasses import dataclass
 from math import ceil
+from typing import cast
 
 import numpy as np
 
 from lazygumbel.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
+from lazygumbel.methods.calibration import Calibration, enumerated
 from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.plan import Plan
@@ -106,43 +108,40 @@ class Stratified:
         """
         if query.size < _SHARED_FROM or not (f is None or isinstance(f, Phi)):
             if query.size <= _THETAS_AT_ONCE:
-                return self._looks(query, f, rng, 2)
+                return self._looks(query, f, rng)
             cuts = [slice(a, a + _THETAS_AT_ONCE) for a in range(0, query.size, _THETAS_AT_ONCE)]
-            parts = [self._looks(query.at(cut), f, rng, 2) for cut in cuts]
+            parts = [self._looks(query.at(cut), f, rng) for cut in cuts]
         else:
             cuts = _cuts(query.size)
             streams = rng.spawn(len(cuts))
             queries = (query.at(cut) for cut in cuts)
             with one_blas_thread():
-                parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams, [1] * len(cuts)))
+                parts = list(map_threads(self._looks, queries, [f] * len(cuts), streams))
         label: Label = "exact"
         for part in parts:
             label = worse_label(label, part.label)
         return Seen(concatenate([part.moments for part in parts]), np.concatenate([part.rows for part in parts]), label)
 
-    def _looks(self, query: Query, f: Function | None, rng: np.random.Generator, threads: int) -> Seen:
+    def _looks(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:
         """For thetas that are routed together."""
         plan = Plan.for_sums(query, self.rel_err)
-        target = _AGAIN * (plan.calibration.rel_err if self.rel_err is None else self.rel_err)
-        most, sizes = _DENSE_SHARE * query.features.n, plan.levels.sizes
-        rows = np.zeros(query.size, dtype=np.int64)
-        found: dict[int, Moments] = {}
+        target = _AGAIN * (self.rel_err or cast("Calibration", query.calibration).rel_err)  # as the plan found
+        most = _DENSE_SHARE * query.features.n
         left = [b for b, expected in enumerate(plan.rows) if expected <= most]
-        rates = plan.table(left)
+        rates, rows, found = plan.table(left), np.zeros(query.size, dtype=np.int64), dict[int, Moments]()
         for _ in range(_LOOKS):
             if not left:
                 break
-            seen = sums(plan, left, rates, f, rng, threads)
-            errors = seen.errors
-            good = errors <= target
-            if len(left) == query.size and good.all():
+            seen = sums(plan, left, rates, f, rng)
+            if len(left) == query.size and max(seen.errors.tolist()) <= target:
                 return Seen(seen.moments, seen.rows, plan.label(left))
             rows[left] += seen.rows
+            good = seen.errors <= target
             found |= {left[j]: seen.moments.at(j) for j in np.flatnonzero(good).tolist()}
             # A look that was too short is repeated with rates that its own error asks for.
-            factors = np.minimum((_AGAIN * errors / target) ** 2, 16.0)
-            rates = np.minimum(1.0, rates * factors[:, None])
-            again = np.flatnonzero(~good & (rates @ sizes <= most))
+            factors = np.minimum((_AGAIN * seen.errors / target) ** 2, 16.0)
+            rates = enumerated(rates * factors[:, None])
+            again = np.flatnonzero(~good & (rates @ plan.levels.sizes <= most))
             left, rates = [left[j] for j in again], rates[again]
         label = plan.label(list(found)) if found else "exact"
         for b in range(query.size):

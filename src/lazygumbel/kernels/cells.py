@@ -51,11 +51,23 @@ def lay_end_to_end(
     widths: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
 ) -> float:
-    """Fill in where cells end if each row is as wide as its bucket says, from zero: the last end."""
-    total = 0.0
-    ends[0] = 0.0
-    for c in range(buckets.shape[0]):
-        total += (offsets[c + 1] - offsets[c]) * widths[buckets[c]]
+    """Fill in where cells end if each row is as wide as its bucket says, from zero: the last end.
+
+    Sizes first, in vector instructions; then four cells at a time, so that few additions wait for the one before.
+    """
+    cells = buckets.shape[0]
+    for c in range(cells):
+        ends[c + 1] = np.float64(offsets[c + 1] - offsets[c])
+    ends[0], total, whole = 0.0, 0.0, cells - cells % 4
+    for c in range(0, whole, 4):
+        first, third = ends[c + 1] * widths[buckets[c]], ends[c + 3] * widths[buckets[c + 2]]
+        second = first + ends[c + 2] * widths[buckets[c + 1]]
+        fourth = third + ends[c + 4] * widths[buckets[c + 3]]
+        ends[c + 1], ends[c + 2], ends[c + 3] = total + first, total + second, total + (second + third)
+        total += second + fourth
+        ends[c + 4] = total
+    for c in range(whole, cells):
+        total += ends[c + 1] * widths[buckets[c]]
         ends[c + 1] = total
     return total
 

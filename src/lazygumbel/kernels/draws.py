@@ -8,6 +8,7 @@ from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, l
 from lazygumbel.kernels.code_dot import lay_out_whole
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import exp_all, fill_exponentials, uniform
+from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.scoring import inner, score_codes, score_into
 
 __all__ = ["look", "winners"]
@@ -62,6 +63,7 @@ def _points(total: float, seed: np.uint64) -> npt.NDArray[np.float64]:
 
 @njit(cache=True, nogil=True, fastmath=_EXACT)
 def _hits(
+    matrix: npt.NDArray[np.generic],
     offsets: npt.NDArray[np.int64],
     buckets: npt.NDArray[np.uint8],
     ends: npt.NDArray[np.float64],
@@ -72,7 +74,7 @@ def _hits(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Rows that a Poisson process on cells laid end to end hits, and where in each the first hit is.
 
-    After the last end, which is `total`, there are infinite ones.
+    After the last end, which is `total`, there are infinite ones. The rows of `matrix` are asked for on the way.
     """
     points = _points(total, seed)
     positions, noise = np.empty(points.shape[0], dtype=np.int64), np.empty(points.shape[0])
@@ -88,6 +90,7 @@ def _hits(
         cell += step
         inside, bucket, first = points[j] - ends[cell], buckets[cell], offsets[cell]
         at = min(first + int(inside * inverses[bucket]), offsets[cell + np.uint64(1)] - 1)
+        prefetch(matrix, at)
         positions[m] = at
         noise[m] = max(inside - (at - first) * widths[bucket], 1e-300)
         m += at != row  # of several hits in a row the first counts
@@ -167,12 +170,15 @@ def winners(
                 winning[b, s] = head[drawn]
                 values[b, s] = shift * inverse_temperature + slack + np.log(total) - np.log(time)
             seed = np.uint64(seeds[b, s, 1] * 2.0**53)
-            positions, noise = _hits(offsets, buckets[b], ends, widths, inverses, length, seed)
-            m, bits, found = positions.shape[0], noise.view(np.int64), np.empty(positions.shape[0] + 3, np.float32)
             if coded:
+                positions, noise = _hits(codes, offsets, buckets[b], ends, widths, inverses, length, seed)
+                found = np.empty(positions.shape[0] + 3, dtype=np.float32)
                 score_codes(codes, positions, scaled, unit, offset, found)
             else:
+                positions, noise = _hits(rows, offsets, buckets[b], ends, widths, inverses, length, seed)
+                found = np.empty(positions.shape[0], dtype=np.float32)
                 score_into(rows, positions, query, np.float32(0.0), found)
+            m, bits = positions.shape[0], noise.view(np.int64)
             counts[b, s] = m + held if s == 0 else m
             for j in range(m):
                 # The exponent of a float bounds its log. Few rows come close enough to need the log, and the row.
@@ -202,7 +208,7 @@ def look(
     certain = _spread(hazards, widths, inverses)
     count, held = certain_cells(offsets, buckets, certain, chosen)
     length = lay_end_to_end(offsets, buckets, widths, ends)
-    hit, more = _hits(offsets, buckets, ends, widths, inverses, length, np.uint64(seeds[1] * 2.0**53))
+    hit, more = _hits(rows, offsets, buckets, ends, widths, inverses, length, np.uint64(seeds[1] * 2.0**53))
     m = held + hit.shape[0]
     positions, work, noise = np.empty(m, dtype=np.int64), np.empty(held, dtype=np.int64), np.empty(m)
     fill_exponentials(np.uint64(seeds[0] * 2.0**53), 0, noise[:held], work)

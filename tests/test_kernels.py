@@ -1,6 +1,7 @@
 """Every compiled kernel against its NumPy twin. A kernel without a case here fails."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,9 +179,11 @@ def weigh_cases(draw: st.DrawFn) -> Case:
     units, wide = draw(st.integers(2, 4)), draw(st.sampled_from([0, cells.rows.shape[1]]))
     progress = np.full(2, draw(st.integers(0, size)))  # some pieces may be done
     filled = progress, np.zeros(size), np.zeros((size, units), dtype=np.int64), np.zeros((size, units, 3, 1 + wide))
+    bell = np.array([4]), draw(st.sampled_from([-1, 3, 4]))
     largest = draw(st.sampled_from([1.0, 620.0]))  # without a shift and, mostly, with one
     asked = cells.offsets, cells.buckets, rates, rng.random((size, units, 2)), queries, 0.5, largest
-    return Case((cells.rows, *codes, *asked, np.concatenate(banned), ends, *filled), 1e-4, len(filled))
+    arguments = cells.rows, *codes, *asked, np.concatenate(banned), ends, *filled, *bell
+    return Case(arguments, 1e-4, len(filled) + len(bell))
 
 
 @st.composite
@@ -256,12 +259,12 @@ def test_the_compiled_kernel_equals_the_reference(name: str):
     def check(case: Case) -> None:
         given, filled = case.arguments[: -case.filled or None], case.arguments[-case.filled or len(case.arguments) :]
         before = [np.copy(argument) for argument in given]
-        first, second = (tuple(np.copy(argument) for argument in filled) for _ in range(2))
+        first, second = deepcopy(filled), deepcopy(filled)
         expected = getattr(reference, name)(*given, *first)
         found = getattr(compiled, name)(*given, *second)
         if expected is not None or not filled:
             check_equal(found, expected, case.tolerance)
-        for a, b in zip(second, first, strict=True):
+        for a, b in zip(map(np.asarray, second), map(np.asarray, first), strict=True):
             if b.dtype.kind == "f":
                 scale = np.abs(b).max(axis=-1, keepdims=True, initial=1e-9)
                 a, b = a / scale, b / scale

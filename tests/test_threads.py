@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
+from threading import current_thread
 
 import numpy as np
 import pytest
@@ -57,23 +59,60 @@ def test_many_threads_may_ask_at_once(model: lg.LogLinear, shared: list[object])
     assert len(shared) == 240
 
 
+def wait_until(happened: Callable[[], bool]) -> bool:
+    for _ in range(400):
+        if happened():
+            return True
+        time.sleep(0.025)
+    return False
+
+
+def test_a_task_is_done_here_and_by_the_helper(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "_CORES", 2)
+    calls: list[tuple[str, int]] = []
+
+    def task(bell: np.ndarray, rings: int) -> None:
+        calls.append((current_thread().name, rings))
+        if rings == threads.RING:
+            bell += 1
+
+    for _ in range(5):  # asleep or not
+        calls.clear()
+        before = int(threads._helper().bell[0])
+        threads.together(task)
+        assert wait_until(lambda: len(calls) == 2)
+        assert sorted(calls) == sorted([(current_thread().name, threads.RING), ("lazygumbel-helper", before + 1)])
+    calls.clear()
+    monkeypatch.setattr(threads, "_CORES", 1)
+    threads.together(task)
+    threads.alone(task)
+    assert calls == [(current_thread().name, threads.RING)] * 2
+
+
 def test_a_task_that_fails_tells_its_caller_and_leaves_the_helper_working(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(threads, "_CORES", 2)
 
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("no")
 
     for _ in range(3):
         with pytest.raises(RuntimeError, match="no"):
             threads.together(fail)
     done: list[int] = []
+    threads._helper().offer(lambda _, rings: done.append(rings))
+    assert wait_until(lambda: bool(done))
+
+
+def test_the_helper_goes_to_sleep_and_is_woken(
+    monkeypatch: pytest.MonkeyPatch, model: lg.LogLinear, shared: list[object]
+):
+    monkeypatch.setattr(threads, "_CORES", 2)
+    first = answers(model, 3)
     helper = threads._helper()
-    helper.put(lambda: done.append(1))
-    for _ in range(200):
-        if done:
-            break
-        time.sleep(0.05)
-    assert done == [1]
+    assert wait_until(lambda: helper._asleep)
+    rings = int(helper.bell[0])
+    assert answers(model, 3) == first
+    assert len(shared) == 4 and int(helper.bell[0]) == rings + 2  # both looks of the answers rang
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

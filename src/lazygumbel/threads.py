@@ -6,17 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import cache
 from os import cpu_count
-from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["map_threads", "one_blas_thread", "together"]
+__all__ = ["RING", "Task", "alone", "map_threads", "one_blas_thread", "together"]
 
 R = TypeVar("R")
+Task = Callable[[npt.NDArray[np.int64], int], object]
+"""Called with a bell, a count, and with RING by its caller or else how many rings are its own: see `kernels.weigh`."""
+RING = -1
 
 _CORES = cpu_count() or 1
+_UNHEARD = np.zeros(1, dtype=np.int64)
+"""A bell that nobody listens to."""
 
 
 def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator[R]:
@@ -24,15 +30,22 @@ def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator
     return _pool().map(function, *columns)
 
 
-def together(task: Callable[[], object]) -> None:
+def alone(task: Task) -> None:
+    """Run a task that could be shared in this thread."""
+    task(_UNHEARD, RING)
+
+
+def together(task: Task) -> None:
     """Run a task that shares out its own work, and waits for all of it, here and in one other thread.
 
-    Whether that thread comes in time makes no difference but in speed, so nothing is waited for here. What it costs is
-    to wake it: less than a tenth of a millisecond.
+    Whether that thread comes in time makes no difference but in speed, so nothing is waited for here.
     """
-    if _CORES > 1:
-        _helper().put(task)
-    task()
+    if _CORES == 1:
+        alone(task)
+    else:
+        helper = _helper()
+        helper.offer(task)
+        task(helper.bell, RING)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
@@ -51,17 +64,44 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @cache
-def _helper() -> "SimpleQueue[Callable[[], object]]":
-    """Tasks of a thread that is there for `together`; where one fails, whoever asked finds out in its own thread."""
-    tasks: SimpleQueue[Callable[[], object]] = SimpleQueue()
+def _helper() -> "_Helper":
+    return _Helper()
 
-    def help_out() -> None:
+
+class _Helper:
+    """A thread that joins in the tasks of others.
+
+    To wake a thread takes longer than many a task. So after each this one stays awake a little, without the
+    interpreter's lock, and listens for a bell, which the next task rings when its caller has let go of the lock too.
+    """
+
+    def __init__(self) -> None:
+        self.bell = np.zeros(1, dtype=np.int64)
+        self._state, self._wake = Lock(), Lock()
+        self._wake.acquire()
+        self._asleep = False
+        self._offered: tuple[Task, int] | None = None
+        Thread(target=self._help_out, name="lazygumbel-helper", daemon=True).start()
+
+    def offer(self, task: Task) -> None:
+        """Have a task done here as well, in place of one that was offered before and is not begun."""
+        with self._state:
+            self._offered = task, int(self.bell[0]) + 1
+            asleep, self._asleep = self._asleep, False
+        if asleep:
+            self._wake.release()
+
+    def _help_out(self) -> None:
         while True:
-            with suppress(Exception):
-                tasks.get()()
-
-    Thread(target=help_out, name="lazygumbel-helper", daemon=True).start()
-    return tasks
+            with self._state:
+                offered, self._offered = self._offered, None
+                self._asleep = offered is None
+            if offered is None:
+                self._wake.acquire()
+                continue
+            task, rings = offered
+            with suppress(Exception):  # its caller meets the same one
+                task(self.bell, rings)
 
 
 def _forget_threads() -> None:

@@ -1,4 +1,7 @@
-"""Work that several threads share: each claims the next piece that is left, and all wait for the last to be done."""
+"""Work that several threads share: each claims the next piece that is left, and all wait for the last to be done.
+
+Who has more of it rings a bell, for a thread that listens.
+"""
 
 from typing import Any
 
@@ -6,7 +9,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-__all__ = ["claim", "finish", "finished"]
+__all__ = ["claim", "finish", "finished", "ring", "rung"]
 
 _PLACE = ir.IntType(64)
 
@@ -20,6 +23,13 @@ def _counts(number: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         counter = _counter(context, builder, signature, values, number)
         return builder.atomic_rmw("add", counter, _PLACE(1), "acq_rel")
+
+    return generate
+
+
+def _reads(number: int) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.load_atomic(_counter(context, builder, signature, values, number), "acquire", align=8)
 
     return generate
 
@@ -39,8 +49,16 @@ def finish(_: Any, progress: Any) -> Any:
 @intrinsic
 def finished(_: Any, progress: Any) -> Any:
     """`finished(progress)`: how many pieces are done."""
+    return types.int64(progress), _reads(1)
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load_atomic(_counter(context, builder, signature, values, 1), "acquire", align=8)
 
-    return types.int64(progress), generate
+@intrinsic
+def ring(_: Any, bell: Any) -> Any:
+    """`ring(bell)`: once more."""
+    return types.int64(bell), _counts(0)
+
+
+@intrinsic
+def rung(_: Any, bell: Any) -> Any:
+    """`rung(bell)`: how often it has been."""
+    return types.int64(bell), _reads(0)

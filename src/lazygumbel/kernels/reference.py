@@ -1,7 +1,7 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
 from itertools import count
-from time import sleep
+from time import perf_counter, sleep
 
 import numpy as np
 import numpy.typing as npt
@@ -327,12 +327,16 @@ def weigh(
     shifts: npt.NDArray[np.float64],
     counts: npt.NDArray[np.int64],
     found: npt.NDArray[np.float64],
+    bell: npt.NDArray[np.int64],
+    rings: int,
 ) -> None:
-    """For each query `pick` rows and sum over them, in pieces that several calls may share; fills the last arguments.
+    """For each query `pick` rows and sum over them, in pieces that several calls may share; fills arrays given.
 
     Of the pieces of a query, as many as `counts` and `found` have columns, the first has the rows of rate one and each
     of the others the picks of an equal part of the cells. A call claims the next piece that is left, until there is
     none, and waits for those that other calls claimed; `progress` counts pieces that are claimed, and that are done.
+    A call with `rings` below zero rings the bell first. Any other is one that helps: after the last piece it stays for
+    half a millisecond, or until the bell was rung more often than that.
 
     A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`; the shift is
     what the largest logit that there could be, |query| times the norm `largest`, has beyond 300. Without sums of
@@ -347,6 +351,7 @@ def weigh(
     differences of weights and of weighted rows.
     """
     (size, units), cells, features = counts.shape, buckets.shape[1], found.shape[3] > 1
+    bell += rings < 0
     while True:
         piece = int(progress[0])
         progress[0] += 1
@@ -387,6 +392,9 @@ def weigh(
             found[q, u, 1, 0] = checks
         progress[1] += 1
     while progress[1] < size * units:
+        sleep(0)
+    enough = perf_counter() + 5e-4
+    while rings >= 0 and bell[0] <= rings and perf_counter() < enough:
         sleep(0)
 
 

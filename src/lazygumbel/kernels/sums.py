@@ -5,7 +5,7 @@ import numpy.typing as npt
 from numba import njit
 
 from lazygumbel.kernels.cells import certain_cells, is_banned, lay_end_to_end, list_rows
-from lazygumbel.kernels.claim import claim, finish, finished
+from lazygumbel.kernels.claim import claim, finish, finished, ring, rung
 from lazygumbel.kernels.code_dot import lay_out_whole
 from lazygumbel.kernels.dot import lay_out
 from lazygumbel.kernels.numbers import exp_all, fill_uniforms
@@ -25,6 +25,8 @@ _CODED_BELOW = 0.04
 """Rows are weighed by their codes where those are off by less: reading one in 64 then adds 10% to the variance."""
 _NO_SHIFT = 300.0
 """Logits up to this need no shift: weights and their squares are far from overflow."""
+_PATIENCE = 2**22
+"""How often a thread that helps listens for the next bell: half a millisecond."""
 _WRITTEN = 4
 """Most cells have none or few picks: four are written in any case, so that there is nothing to guess wrong."""
 
@@ -278,7 +280,11 @@ def weigh(
     shifts: npt.NDArray[np.float64],
     counts: npt.NDArray[np.int64],
     found: npt.NDArray[np.float64],
+    bell: npt.NDArray[np.int64],
+    rings: int,
 ) -> None:
+    if rings < 0:
+        ring(bell)
     size, d = queries.shape
     units, cells, features = counts.shape[1], buckets.shape[1], found.shape[3] > 1
     chosen = np.empty(cells + 1, dtype=np.int32)
@@ -345,6 +351,9 @@ def weigh(
         finish(progress)
     while finished(progress) < size * units:  # others are about to finish
         pass
+    left = _PATIENCE if rings >= 0 else 0
+    while left > 0 and rung(bell) <= rings:
+        left -= 1
 
 
 @njit(cache=True, fastmath=_EXACT)  # not worth a release of the lock, which another thread may then hold

@@ -18,7 +18,7 @@ from lazygumbel.methods.base import Function, Phi
 from lazygumbel.methods.plan import Plan
 from lazygumbel.methods.weighing import concatenate, stack
 from lazygumbel.results import Moments
-from lazygumbel.threads import together
+from lazygumbel.threads import alone, together
 
 __all__ = ["Sums", "sums"]
 
@@ -85,10 +85,7 @@ def _plain_sums(plan: Plan, thetas: Sequence[int], rates: Floats, rng: np.random
         counts,
         found,
     )
-    if shared:
-        together(look)
-    else:
-        look()
+    (together if shared else alone)(look)
     rows, errors, total, variance, covariance = kernels.spread(counts, found)
     weighted = (total[:, 1:], variance[:, 1:], covariance[:, 1:]) if features else ()
     return Sums(Moments(shifts, total[:, 0], variance[:, 0], *weighted), errors, rows)

@@ -34,6 +34,7 @@ _STRIPE = 512
 _BLOCK = 4 * _STRIPE
 """Rows of one matrix product in a batch: for 1,024 thetas 8 MB of scores, which stay in the cache."""
 _SCORES_AT_ONCE = 2**25
+_LEAST_SECONDS = 0.5
 _FASTMATH = {"reassoc", "contract", "nsz"}
 _LOG2_E = np.float32(1.4426950408889634)
 
@@ -41,16 +42,19 @@ _LOG2_E = np.float32(1.4426950408889634)
 def clock(call: Callable[..., Any], *columns: Any) -> tuple[float, list[Any]]:
     """Median seconds of call(*arguments), arguments taken from the columns, and every answer; the first calls warm up.
 
-    Each call is timed on its own, so that a median is not moved by what else the machine does.
+    Each call is timed on its own, so that a median is not moved by what else the machine does; quick ones are all timed
+    again and again for half a second, so that it is not by what that does in a moment either.
     """
     arguments = list(zip(*columns, strict=True))
     for some in arguments[:3]:
         call(*some)
     seconds, answers = [], []
-    for some in arguments:
-        start = perf_counter()
-        answers.append(call(*some))
-        seconds.append(perf_counter() - start)
+    while sum(seconds) < _LEAST_SECONDS:
+        answers = []
+        for some in arguments:
+            start = perf_counter()
+            answers.append(call(*some))
+            seconds.append(perf_counter() - start)
     return float(np.median(seconds)), answers
 
 

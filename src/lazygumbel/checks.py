@@ -8,10 +8,13 @@ import numpy.typing as npt
 
 __all__ = ["check_count", "check_ids", "check_number", "check_vectors"]
 
+_WHOLE = int, np.integer  # not a union, which would be made anew at every check
+_NUMBERS = *_WHOLE, float, np.floating
+
 
 def check_count(value: object, name: str, *, least: int = 1) -> int:
     """A whole number of at least `least`, as an `int`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if isinstance(value, bool) or not isinstance(value, _WHOLE):
         raise ValueError(f"{name} must be a whole number, not {value!r}")
     count = int(cast("int", value))
     if count < least:
@@ -62,7 +65,7 @@ def check_number(
     below: float | None = None,
 ) -> float:
     """A finite real number within the limits given, as a `float`."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise ValueError(f"{name} must be a number, not {value!r}")
     number = float(cast("float", value))
     if not isfinite(number):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -66,15 +65,6 @@ class Plan:
         """Rows that one look is expected to take, for each theta."""
         return [self.levels.rows[line] for line in self.lines]
 
-    @cached_property
-    def banned(self) -> tuple[Ints, Ints]:
-        """Positions that must not win, sorted for each theta, and where those of each theta end, (B + 1,) from zero."""
-        excluded = self.query.excluded
-        if all(ids is NOTHING for ids in excluded):
-            return NOTHING, np.zeros(len(excluded) + 1, dtype=np.int64)
-        positions = [np.sort(self.query.features.locate(ids)) for ids in excluded]
-        return np.concatenate(positions), np.cumsum([0, *map(len, excluded)])
-
     def table(self, thetas: Sequence[int]) -> Floats:
         """How eagerly to look, for some thetas, (thetas, K)."""
         if len(thetas) == 1:  # a slice is quicker than a choice
@@ -84,7 +74,7 @@ class Plan:
 
     def of(self, thetas: Sequence[int]) -> "Aspect":
         """What kernels need to know of some thetas, in increasing order."""
-        banned, ends = self.banned
+        banned, ends = _banned(self.query)
         if len(thetas) == self.query.size:
             return Aspect(self.query.thetas, self.survey.buckets, banned, ends)
         banned = np.concatenate([np.arange(0), *(banned[ends[b] : ends[b + 1]] for b in thetas)])
@@ -107,6 +97,14 @@ class Plan:
         levels = self.levels.table[self.lines[b]][self.survey.buckets[b]]
         hazards = np.repeat(levels, np.diff(self.index.offsets))
         return hazards[self.index.features.locate(np.arange(len(hazards)))]
+
+
+def _banned(query: Query) -> tuple[Ints, Ints]:
+    """Positions that must not win, sorted for each theta, and where those of each theta end, (B + 1,) from zero."""
+    if all(ids is NOTHING for ids in query.excluded):
+        return NOTHING, np.zeros(query.size + 1, dtype=np.int64)
+    positions = [np.sort(query.features.locate(ids)) for ids in query.excluded]
+    return np.concatenate(positions), np.cumsum([0, *map(len, positions)])
 
 
 def _calibration(query: Query) -> Calibration:

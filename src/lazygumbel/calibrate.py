@@ -48,7 +48,7 @@ _ERROR_AIMS = 1.1, 1.07, 1.04, 1.01, 0.98, 0.95, 0.92, 0.89, 0.86, 0.8, 0.7, 0.6
 """Likewise of the relative error: more than one, because what is expected of smoothed sums is too large an error."""
 _ERROR_HELD = 0.88
 """The share of the variance that thetas left out may come out at."""
-_TRIED, _TIMES = 384, 4
+_TRIED, _TIMES = 256, 4
 """On so many thetas, so often, looks are made, to see how much sums really spread."""
 _FOLDS, _HELD = 16, 0.55
 """Parts of the thetas that are left out in turn, and the share of the miss that those may come out at."""
@@ -151,11 +151,12 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
         return t, rows.sum(axis=1), misses
 
     # Scores of as many thetas at once as fill 256 MiB: the product is twice as quick as with half of them.
-    chunk = max(1, 2**26 // index.features.n)
+    chunk = min(max(1, 2**26 // index.features.n), total)
+    room = np.empty((chunk, index.features.n), dtype=np.float32)  # once: new memory takes as long as the product
     with progress.task("calibrating", total) as task:
         for a in range(0, total, chunk):
             some = directions[a : a + chunk]
-            scores = some @ index.features.stored.T
+            scores = np.dot(some, index.features.stored.T, out=room[: len(some)])
             with one_blas_thread():
                 for t, held, misses in map_threads(of_theta, range(a, a + len(some)), scores):
                     if t < fitted:

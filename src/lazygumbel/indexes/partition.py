@@ -266,7 +266,10 @@ def _assign(
 
 def _nearest_of_all(rows: npt.NDArray[np.float32], centroids: Centroids) -> npt.NDArray[np.int64]:
     cells = centroids.cells.T
-    return np.concatenate([(rows[a : a + 1024] @ cells).argmax(axis=1) for a in range(0, len(rows), 1024)])
+    step = min(1024, len(rows))
+    room = np.empty((step, cells.shape[1]), dtype=np.float32)  # once: new memory takes as long as the product
+    cuts = (rows[a : a + step] for a in range(0, len(rows), step))
+    return np.concatenate([np.dot(cut, cells, out=room[: len(cut)]).argmax(axis=1) for cut in cuts])
 
 
 def _nearest_of_some(rows: npt.NDArray[np.float32], centroids: Centroids) -> npt.NDArray[np.int64]:

@@ -155,6 +155,16 @@ def pick_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def pick_variance_cases(draw: st.DrawFn) -> Case:
+    cells = Ranked.draw(draw)
+    rates = falling(cells.rng.choice([0.0, 1e-3, 0.1, 0.3, 0.9, 1.0], size=cells.hazards.shape[1]))
+    scores = cells.rng.normal(size=max(cells.offsets[-1], 1)).astype(np.float32)
+    offsets = cells.offsets.copy()
+    offsets[-1] = len(scores)
+    return Case((scores, offsets, cells.buckets[-1], rates, draw(st.sampled_from([0.5, 5.0]))), 1e-6)
+
+
+@st.composite
 def score_at_cases(draw: st.DrawFn) -> Case:
     (rows, positions, queries, _), tolerance, _ = draw(gather_dot_cases())
     return Case((rows, positions, queries[0]), tolerance)
@@ -207,6 +217,7 @@ CASES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "score_ranges": score_ranges_cases,
     "look": look_cases,
     "pick": pick_cases,
+    "pick_variance": pick_variance_cases,
     "place": place_cases,
     "score_at": score_at_cases,
     "spread": spread_cases,

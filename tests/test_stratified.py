@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import lazygumbel as lg
-from lazygumbel import methods
+from lazygumbel import kernels, methods
 from lazygumbel.indexes import kmeans, partition
 from lazygumbel.methods import Calibration, Query
 from lazygumbel.methods.calibration import Mass, falling, neyman
@@ -279,7 +279,7 @@ def test_neyman_rates_are_the_cheapest_of_their_variance():
 def test_the_variance_that_rates_are_chosen_by_is_that_of_the_picks(temperature):
     """On average over thetas: of one, rows at equal distances in a cell may be more alike, or less, than others."""
     model, thetas = model_of(), rows_of("unit")[:40]
-    index, expected, found = model.index, [], []
+    index, expected, computed, denser, found = model.index, [], [], [], []
     for theta in thetas:
         p, log_z = exact("unit", theta, temperature)
         buckets = np.repeat(index.survey(theta[None]).buckets[0], np.diff(index.offsets))
@@ -288,10 +288,19 @@ def test_the_variance_that_rates_are_chosen_by_is_that_of_the_picks(temperature)
         calibration = replace(model.calibration, sizes=sizes, mass=Mass(*(np.tile(m, (8, 1)) for m in mass)))
         dist = lg.LogLinear(index, calibration)(np.tile(theta, (500, 1)), temperature=temperature)
         relative = np.exp(dist.log_partition(method=lg.Stratified(rel_err=0.02), rng=0).value - log_z)
-        expected.append(mass.variance(sizes, calibration.rate_levels(0.02).table[0]))
+        rates, cells = calibration.rate_levels(0.02).table[0], index.survey(theta[None]).buckets[0]
+        expected.append(mass.variance(sizes, rates))
+        scores = index.features.stored @ theta
+        for variances, factor in ((computed, 1.0), (denser, 1.2)):
+            some = np.where(rates < 1, factor * rates, 1.0)
+            variances.append(kernels.pick_variance(scores, index.offsets, cells, some, 1 / temperature))
         found.append(relative.var())
     # Codes add a little; where many cells share a stretch, picks spread a little less.
     assert 0.85 < np.mean(found) / np.mean(expected) < 1.15
+    off = 4 * np.sqrt(2 / 499 * np.square(computed).sum()) / np.sum(computed) + 0.02  # errors of the variances; codes
+    assert abs(np.mean(found) / np.mean(computed) - 1) < off
+    # Control: rates a fifth higher have another variance.
+    assert abs(np.mean(found) / np.mean(denser) - 1) > off
 
 
 def test_values_fall():

@@ -13,6 +13,7 @@ are left out of a fit, in turn, say how much lower than the target it has to aim
 thetas that no rate was fitted to.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,7 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.methods.base import Query
-from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, Levels, Mass, falling, neyman
-from lazygumbel.methods.plan import Plan
-from lazygumbel.methods.stratified_sums import sums
+from lazygumbel.methods.calibration import ENUMERATED_FROM, Calibration, Mass, falling, neyman
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.threads import map_threads, one_blas_thread
 
@@ -48,8 +46,8 @@ _ERROR_AIMS = 1.1, 1.07, 1.04, 1.01, 0.98, 0.95, 0.92, 0.89, 0.86, 0.8, 0.7, 0.6
 """Likewise of the relative error: more than one, because what is expected of smoothed sums is too large an error."""
 _ERROR_HELD = 0.88
 """The share of the variance that thetas left out may come out at."""
-_TRIED, _TIMES = 256, 4
-"""On so many thetas, so often, looks are made, to see how much sums really spread."""
+_TRIED, _FEWEST = 4e7, 32
+"""Rows of as many thetas, and how many thetas at least, tell how much sums from picks really spread."""
 _FOLDS, _HELD = 16, 0.55
 """Parts of the thetas that are left out in turn, and the share of the miss that those may come out at."""
 _SLACK = 1e-3
@@ -75,7 +73,8 @@ def calibrate(
     scales: Floats = _LADDER / index.features.max_norm
     hazards = np.stack([_cross_fit(seen.sizes, folds, miss) for folds in seen.folds])
     mass = Mass(*map(np.stack, zip(*(_mass(seen, s, rel_err) for s in range(len(scales))), strict=True)))
-    spread = _spread(index, directions[: min(seen.fitted, _TRIED)], seen, scales, mass, rel_err, generator)
+    tried = min(max(_FEWEST, int(_TRIED / index.features.n)), seen.fitted)
+    spread = _spread(index, directions[:tried], seen, scales, mass, rel_err)
     mass = mass.times(spread)
     rates = [neyman(seen.sizes, Mass(*each), rel_err) for each in zip(*mass, strict=True)]
     report = [_report(seen, s, float(scale), hazards[s], rates[s], spread[s]) for s, scale in enumerate(scales)]
@@ -150,15 +149,10 @@ def _measure(index: PartitionIndex, directions: npt.NDArray[np.float32], progres
             misses.append(missed)
         return t, rows.sum(axis=1), misses
 
-    # Scores of as many thetas at once as fill 256 MiB: the product is twice as quick as with half of them.
-    chunk = min(max(1, 2**26 // index.features.n), total)
-    room = np.empty((chunk, index.features.n), dtype=np.float32)  # once: new memory takes as long as the product
     with progress.task("calibrating", total) as task:
-        for a in range(0, total, chunk):
-            some = directions[a : a + chunk]
-            scores = np.dot(some, index.features.stored.T, out=room[: len(some)])
+        for some, scores in _scored(index, directions):
             with one_blas_thread():
-                for t, held, misses in map_threads(of_theta, range(a, a + len(some)), scores):
+                for t, held, misses in map_threads(of_theta, some, scores):
                     if t < fitted:
                         sizes += held / fitted
                         folds[:, t % _FOLDS] += misses
@@ -222,31 +216,37 @@ def _mass(seen: _Measured, s: int, rel_err: float) -> Mass:
 
 
 def _spread(
-    index: PartitionIndex,
-    thetas: npt.NDArray[np.float32],
-    seen: _Measured,
-    scales: Floats,
-    mass: Mass,
-    rel_err: float,
-    rng: np.random.Generator,
+    index: PartitionIndex, thetas: npt.NDArray[np.float32], seen: _Measured, scales: Floats, mass: Mass, rel_err: float
 ) -> Floats:
-    """The variance of looks at fitted thetas, the first of the sample, over what `Mass.variance` expects, (S,).
+    """The variance of picks for fitted thetas, the first of the sample, over what `Mass.variance` expects, (S,).
 
-    It is smaller where stretches of storage keep to cells whose rows are alike, and larger by the error of codes.
+    It is smaller where stretches of storage keep to cells whose rows are alike.
     """
-    survey = index.survey(thetas)
+    rates = [neyman(seen.sizes, Mass(*each), rel_err) for each in zip(*mass, strict=True)]
+    buckets = index.survey(thetas).buckets
 
-    def of_scale(s: int, random: np.random.Generator) -> float:
-        rates = neyman(seen.sizes, Mass(*(m[s] for m in mass)), rel_err)
-        expected = Mass(*(m[s, : len(thetas)] for m in seen.mass)).variance(seen.sizes, rates).mean()
-        levels = Levels.of_rates(rates[None], [False], seen.sizes)
-        plan = Plan(Query.of(index, thetas, 1.0 / float(scales[s])), index, survey, levels, [0] * len(thetas))
-        asked = range(len(thetas)), np.tile(rates, (len(thetas), 1)), None, random
-        totals = np.stack([sums(plan, *asked).moments.total for _ in range(_TIMES)])
-        found = (totals.var(axis=0, ddof=1) / totals.mean(axis=0) ** 2).mean()
-        return float(np.clip(found / expected, 0.5, 1.5)) if expected > 0 else 1.0
+    def of_theta(t: int, scores: npt.NDArray[np.float32]) -> list[float]:
+        facts = scores, index.offsets, buckets[t]
+        return [kernels.pick_variance(*facts, r, float(scale)) for r, scale in zip(rates, scales, strict=True)]
 
-    return np.array(list(map_threads(of_scale, range(len(scales)), rng.spawn(len(scales)))))
+    found = np.mean([v for some in _scored(index, thetas) for v in map_threads(of_theta, *some)], axis=0)
+    expected = np.array(
+        [Mass(*(m[s, : len(thetas)] for m in seen.mass)).variance(seen.sizes, r).mean() for s, r in enumerate(rates)]
+    )
+    return np.where(expected > 0, found / np.maximum(expected, 1e-300), 1.0).clip(0.5, 1.5)
+
+
+def _scored(index: PartitionIndex, thetas: npt.NDArray[np.float32]) -> Iterator[tuple[range, npt.NDArray[np.float32]]]:
+    """Numbers of some thetas and their scores, (thetas, n), in turn: as many as fill 256 MiB.
+
+    The product is twice as quick as with half of them. It is the caller's only until the next one is asked for: to take
+    new memory every time would be as slow as the product.
+    """
+    chunk = min(max(1, 2**26 // index.features.n), len(thetas))
+    room = np.empty((chunk, index.features.n), dtype=np.float32)
+    for a in range(0, len(thetas), chunk):
+        some = thetas[a : a + chunk]
+        yield range(a, a + len(some)), np.dot(some, index.features.stored.T, out=room[: len(some)])
 
 
 def _cross_fit(sizes: Floats, folds: Floats, miss: float) -> Floats:

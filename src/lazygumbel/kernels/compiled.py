@@ -7,13 +7,14 @@ Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan
 from lazygumbel.kernels.draws import look, winners
 from lazygumbel.kernels.ranking import place, survey
 from lazygumbel.kernels.scoring import bin_scores, gather_dot, score_at, score_ranges, sum_rows
-from lazygumbel.kernels.sums import pick, spread, weigh
+from lazygumbel.kernels.sums import pick, pick_variance, spread, weigh
 
 __all__ = [
     "bin_scores",
     "gather_dot",
     "look",
     "pick",
+    "pick_variance",
     "place",
     "score_at",
     "score_ranges",

@@ -13,6 +13,7 @@ __all__ = [
     "gather_dot",
     "look",
     "pick",
+    "pick_variance",
     "place",
     "score_at",
     "score_ranges",
@@ -291,6 +292,33 @@ def _pick(
     cell = np.searchsorted(ends, places, side="right") - 1
     inside = ((places - ends[cell]) * (1.0 / widths[cell])).astype(np.int64)
     return np.minimum(offsets[cell] + inside, offsets[cell + 1] - 1), buckets[cell], factor
+
+
+def pick_variance(
+    scores: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    rates: npt.NDArray[np.float64],
+    scale: float,
+) -> float:
+    """The relative variance of Z from rows picked, where the rows, as they are stored, count exp(scale score).
+
+    From every stretch one row is picked, with the share of the stretch that it takes up for probability.
+    """
+    weights = np.exp(scale * scores.astype(np.float64) - scale * np.float64(scores.max(initial=-np.inf)))
+    owners = np.repeat(buckets, np.diff(offsets))
+    inside = (rates[owners] > 0) & (rates[owners] < 1)
+    length = float(rates[owners][inside].sum())
+    factor = max(np.ceil(length - _ROUNDING), 1.0) / max(length, 1e-300)
+    widths = rates[owners][inside] * factor
+    counted, ends = weights[inside] / widths, np.cumsum(widths)
+    stretches = np.zeros((int(ends.max(initial=0.0)) + 2, 2))
+    for begin, end, value in zip(ends - widths, ends, counted, strict=True):
+        for stretch in range(int(begin), int(end) + 1):
+            part = min(end, stretch + 1.0) - max(begin, float(stretch))
+            stretches[stretch] += part * value, part * value**2
+    mean, square = stretches.T
+    return float(np.maximum(square - mean**2, 0.0).sum() / weights.sum() ** 2)
 
 
 def score_at(

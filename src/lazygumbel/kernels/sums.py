@@ -12,7 +12,7 @@ from lazygumbel.kernels.numbers import exp_all, fill_uniforms
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.scoring import inner, score_codes, score_into
 
-__all__ = ["pick", "spread", "weigh"]
+__all__ = ["pick", "pick_variance", "spread", "weigh"]
 
 _FASTMATH = {"reassoc", "contract", "nsz"}
 _EXACT: set[str] = set()
@@ -95,6 +95,48 @@ def pick(
     sure = np.empty(held, dtype=np.int64)
     list_rows(offsets, chosen[:count], sure)
     return sure, *_pick(offsets, buckets, rates, uniform)
+
+
+@njit(cache=True, nogil=True, fastmath=_EXACT)
+def pick_variance(
+    scores: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    buckets: npt.NDArray[np.uint8],
+    rates: npt.NDArray[np.float64],
+    scale: float,
+) -> float:
+    top, length, most = np.float32(-np.inf), 0.0, 0
+    for p in range(scores.shape[0]):
+        top = max(top, scores[p])
+    for c in range(buckets.shape[0]):
+        held = offsets[c + 1] - offsets[c]
+        most = max(most, held)
+        if rates[buckets[c]] < 1.0:
+            length += held * rates[buckets[c]]
+    factor = max(np.ceil(length - _ROUNDING), 1.0) / max(length, 1e-300)
+    weights, work = np.empty((2, most))
+    # Of a stretch: what is left of it, and what a pick counts.
+    z, variance, room, mean, square = 0.0, 0.0, 1.0, 0.0, 0.0
+    for c in range(buckets.shape[0]):
+        some, rate = scores[offsets[c] : offsets[c + 1]], rates[buckets[c]]
+        exp_all(some, some.shape[0], scale, np.float64(top) * scale, weights, work)
+        for j in range(some.shape[0]):
+            z += weights[j]
+        if not 0.0 < rate < 1.0:
+            continue
+        width, inverse = rate * factor, 1.0 / (rate * factor)
+        for j in range(some.shape[0]):
+            counted, left = weights[j] * inverse, width
+            while left >= room:
+                mean += room * counted
+                square += room * counted * counted
+                variance += max(square - mean * mean, 0.0)
+                left -= room
+                room, mean, square = 1.0, 0.0, 0.0
+            mean += left * counted
+            square += left * counted * counted
+            room -= left
+    return (variance + max(square - mean * mean, 0.0)) / (z * z)
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)

@@ -1,4 +1,4 @@
-"""One small thread pool: parallelism is the caller's, over blocks of queries; compiled kernels release the lock."""
+"""One small pool of threads for blocks of queries, and a helper for a single one; compiled kernels release the lock."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -97,7 +97,7 @@ def pick(
     return sure, *_pick(offsets, buckets, rates, uniform)
 
 
-@njit(cache=True, nogil=True, fastmath=_EXACT)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def pick_variance(
     scores: npt.NDArray[np.float32],
     offsets: npt.NDArray[np.int64],
@@ -120,11 +120,19 @@ def pick_variance(
     for c in range(buckets.shape[0]):
         some, rate = scores[offsets[c] : offsets[c + 1]], rates[buckets[c]]
         exp_all(some, some.shape[0], scale, np.float64(top) * scale, weights, work)
+        total, squares = 0.0, 0.0
         for j in range(some.shape[0]):
-            z += weights[j]
+            total += weights[j]
+            squares += weights[j] * weights[j]
+        z += total
         if not 0.0 < rate < 1.0:
             continue
         width, inverse = rate * factor, 1.0 / (rate * factor)
+        if some.shape[0] * width < room:  # the stretch does not end in this cell
+            mean += total
+            square += squares * inverse
+            room -= some.shape[0] * width
+            continue
         for j in range(some.shape[0]):
             counted, left = weights[j] * inverse, width
             while left >= room:

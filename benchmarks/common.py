@@ -1,6 +1,6 @@
 """What `speed.py` measures with: brute force written for speed, exact answers, closed forms, plots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, sqrt
 from pathlib import Path
@@ -34,7 +34,7 @@ _STRIPE = 512
 _BLOCK = 4 * _STRIPE
 """Rows of one matrix product in a batch: for 1,024 thetas 8 MB of scores, which stay in the cache."""
 _SCORES_AT_ONCE = 2**25
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS, _TURN_SECONDS = 0.75, 0.25
 _FASTMATH = {"reassoc", "contract", "nsz"}
 _LOG2_E = np.float32(1.4426950408889634)
 
@@ -43,7 +43,7 @@ def clock(call: Callable[..., Any], *columns: Any) -> tuple[float, list[Any]]:
     """Median seconds of call(*arguments), arguments taken from the columns, and every answer; the first calls warm up.
 
     Each call is timed on its own, so that a median is not moved by what else the machine does; quick ones are all timed
-    again and again for half a second, so that it is not by what that does in a moment either.
+    again and again for three quarters of a second, so that it is not by what that does in a moment either.
     """
     arguments = list(zip(*columns, strict=True))
     for some in arguments[:3]:
@@ -56,6 +56,35 @@ def clock(call: Callable[..., Any], *columns: Any) -> tuple[float, list[Any]]:
             answers.append(call(*some))
             seconds.append(perf_counter() - start)
     return float(np.median(seconds)), answers
+
+
+def clock_together(
+    contenders: dict[str, tuple[Callable[[Any], Any], Sequence[Any]]],
+) -> dict[str, tuple[float, list[Any]]]:
+    """`clock` for several calls with one argument each, and arguments of their own: median seconds and all answers.
+
+    They take turns, a quarter of a second each, so that what else the machine does meets them all alike. Shorter turns
+    would not do: the threads of BLAS stay busy for some hundredths of a second after a product.
+    """
+    for call, arguments in contenders.values():
+        for some in arguments[:3]:
+            call(some)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    answers: dict[str, list[Any]] = {name: [] for name in contenders}
+    while any(
+        len(seconds[name]) < len(arguments) or sum(seconds[name]) < _LEAST_SECONDS
+        for name, (_, arguments) in contenders.items()
+    ):
+        for name, (call, arguments) in contenders.items():
+            turn = perf_counter() + _TURN_SECONDS
+            while perf_counter() < turn:
+                some = arguments[len(seconds[name]) % len(arguments)]
+                start = perf_counter()
+                answer = call(some)
+                seconds[name].append(perf_counter() - start)
+                if len(answers[name]) < len(arguments):
+                    answers[name].append(answer)
+    return {name: (float(np.median(seconds[name])), answers[name]) for name in contenders}
 
 
 class BruteForce:
@@ -332,7 +361,7 @@ def plot_errors(title: str, lines: list[Any], path: Path) -> None:
     """Error of log Z against time."""
     figure, axes = _pyplot().subplots(figsize=(6, 4), layout="constrained", facecolor="white")
     for name, colour, style in (("Stratified", BLUE, "-o"), ("UniformTail", GREEN, "s"), ("TopKOnly", ORANGE, "-x")):
-        points = [line for line in lines if line.contender.startswith(name)]
+        points = sorted((line for line in lines if line.contender.startswith(name)), key=lambda line: line.seconds)
         x, y = [1e3 * line.seconds for line in points], [line.log_err for line in points]
         axes.plot(x, y, style, color=colour, label=name)
     exact = min(line.seconds for line in lines if line.contender.startswith("brute force"))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import lazygumbel as lg
-from common import BruteForce, Probe, Truth, clock, exponent, held_bytes, plot_errors, plot_growth
+from common import BruteForce, Probe, Truth, clock, clock_together, exponent, held_bytes, plot_errors, plot_growth
 from lazygumbel import datasets
 
 TEMPERATURE = 0.05
@@ -37,8 +37,8 @@ BUILD, MEMORY, EXTRA, FEWER = (
     "microseconds a sample of one theta beyond the first",
     "times fewer rows than the paper's method at equal miss",
 )
-SWEEP = (0.1, 0.05, 0.03, 0.02, REL_ERR, 0.005, 0.003)
-"""Relative errors of Z to ask for."""
+SWEEP = (0.1, 0.05, 0.03, 0.02, 0.005, 0.003)
+"""Relative errors of Z to ask for as well."""
 WARM_UP = 2_000
 """Rows of a model whose building compiles everything."""
 
@@ -143,43 +143,68 @@ class Bench:
         self.truth = Truth.of(features, self.thetas, TEMPERATURE, max(1, self.root // 4))
         self.misses = self.model.audit(self.thetas, temperature=TEMPERATURE, method=lg.Stratified()).miss
         self.probe = Probe(self.ivf, self.thetas, self.truth)
+        self.accuracy = float(self.misses.mean()), standard_error(self.misses)
+        self.dense = BruteForce(features, TEMPERATURE)
         self.rng = np.random.default_rng(2)
 
     def run(self) -> Report:
         """All contenders."""
-        brute = list(self.brute_force())
-        ours = list(self.stratified())
-        lines = [*brute, *self.paper_method(), self.top_k_only(), *ours, *self.log_partitions()]
+        one, many, log_z = list(self.one_theta()), list(self.batches_of_thetas()), list(self.log_partition())
+        lines = [*one, *self.paper_method(), self.top_k_only(), *many, *log_z, *self.log_partitions()]
         # The paper's head may also be every row of the lists probed: whichever of the two looks at fewer rows counts.
         whole = self.probe.cheapest(float(self.misses.mean()), self.features.n).rows
         fewest = min(whole, quickest(lines, ONE, "paper at our miss").rows)
-        one = quickest(brute, ONE, "brute force")
+        dense, ours = (quickest(one, ONE, name) for name in ("brute force", "Stratified"))
         facts: dict[str, float | str] = {
             "n": self.features.n,
             "d": self.features.d,
             "thetas": self.budget.thetas,
             "batch": self.budget.batch,
-            "quickest for one theta": one.contender,
+            "quickest for one theta": dense.contender,
             "build and calibration, seconds": self.build_seconds,
-            BUILD: self.build_seconds / one.seconds,
+            BUILD: self.build_seconds / dense.seconds,
             MEMORY: held_bytes(self.model) / (4 * self.features.n * self.features.d),
             EXTRA: self.extra_sample(),
             "label of our samples": self.model(self.thetas, temperature=TEMPERATURE).sample(1, rng=self.rng).label,
             "rows of the paper's method at our miss, if k is all it probes": whole,
-            FEWER: fewest / ours[0].rows,
+            FEWER: fewest / ours.rows,
         }
         return Report(self.data, facts, lines)
 
-    def brute_force(self) -> Iterator[Line]:
-        """Every way to write it; others are compared with the quickest."""
-        dense, n, some = BruteForce(self.features, TEMPERATURE), self.features.n, self.thetas[: self.budget.timed]
-        for name, draw in dense.samplers().items():
-            yield Line(ONE, f"brute force, {name}", clock(draw, some, [self.rng] * len(some))[0], n, 0.0, 0.0)
-        seconds, _ = clock(dense.sample_batch, self.batches[:3], [self.rng] * 3)
-        yield Line(BATCH, "brute force, GEMM, inverse CDF", seconds / self.budget.batch, n, 0.0, 0.0)
-        for layout in ("rows", "columns"):
-            seconds, values = clock(partial(dense.log_partition, by_columns=layout == "columns"), some)
-            yield self._compared(f"brute force, GEMV by {layout}", seconds, n, np.array(values))
+    def one_theta(self) -> Iterator[Line]:
+        """One sample, by every way to write brute force, of which the quickest counts, and ours."""
+        some = self.thetas[: self.budget.timed]
+        ways = {name: partial(draw, rng=self.rng) for name, draw in self.dense.samplers().items()}
+        ours = one_sample(self.model, self.rng, lg.Stratified()), self.thetas
+        took = clock_together({**{name: (draw, some) for name, draw in ways.items()}, "ours": ours})
+        seconds, draws = took.pop("ours")
+        for name, (dense, _) in took.items():
+            yield Line(ONE, f"brute force, {name}", dense, self.features.n, 0.0, 0.0)
+        yield Line(ONE, "Stratified", seconds, mean_rows(draws), *self.accuracy)
+
+    def batches_of_thetas(self) -> Iterator[Line]:
+        """One sample for each of many thetas, by brute force and ours."""
+        ways = {
+            "dense": (partial(self.dense.sample_batch, rng=self.rng), self.batches[:3]),
+            "ours": (one_sample(self.model, self.rng, lg.Stratified()), self.batches),
+        }
+        took, size = clock_together(ways), self.budget.batch
+        yield Line(BATCH, "brute force, GEMM, inverse CDF", took["dense"][0] / size, self.features.n, 0.0, 0.0)
+        yield Line(BATCH, "Stratified", took["ours"][0] / size, mean_rows(took["ours"][1]), *self.accuracy)
+
+    def log_partition(self) -> Iterator[Line]:
+        """log Z, by brute force and ours at the error that is wanted."""
+        some = self.thetas[: self.budget.timed]
+        ways = {
+            f"brute force, GEMV by {layout}": (partial(self.dense.log_partition, by_columns=layout == "columns"), some)
+            for layout in ("rows", "columns")
+        }
+        ours = f"Stratified({REL_ERR:g})"
+        took = clock_together({**ways, ours: (self._asks(self.model, lg.Stratified(REL_ERR)), self.thetas)})
+        for name in ways:
+            yield self._compared(name, took[name][0], self.features.n, np.array(took[name][1]))
+        seconds, estimates = took[ours]
+        yield self._compared(ours, seconds, mean_rows(estimates), np.array([e.value for e in estimates]))
 
     def paper_method(self) -> Iterator[Line]:
         """FAISS and a uniform tail, at k = l = sqrt(n) and at the miss of `Stratified`."""
@@ -202,13 +227,6 @@ class Bench:
         mass = np.exp(scores / TEMPERATURE - self.truth.log_z[:, None]).sum(axis=1)
         return self._one(f"TopKOnly({self.root})", self.paper, lg.TopKOnly(self.root), 1 - mass)
 
-    def stratified(self) -> Iterator[Line]:
-        """Our samples."""
-        yield self._one("Stratified", self.model, lg.Stratified(), self.misses)
-        seconds, draws = clock(one_sample(self.model, self.rng, lg.Stratified()), self.batches)
-        accuracy = float(self.misses.mean()), standard_error(self.misses)
-        yield Line(BATCH, "Stratified", seconds / self.budget.batch, mean_rows(draws), *accuracy)
-
     def extra_sample(self) -> float:
         """Microseconds of each sample of one theta beyond the first."""
         sizes = (1, self.budget.many)
@@ -228,18 +246,17 @@ class Bench:
             yield self._log_z(name, self.paper, method, few)
         index.nprobe = usual
         for rel_err in SWEEP:
-            count = self.budget.thetas if rel_err == REL_ERR else few
-            yield self._log_z(f"Stratified({rel_err:g})", self.model, lg.Stratified(rel_err), count)
+            yield self._log_z(f"Stratified({rel_err:g})", self.model, lg.Stratified(rel_err), few)
 
     def _one(self, contender: str, model: lg.LogLinear, method: Any, misses: np.ndarray) -> Line:
         seconds, draws = clock(one_sample(model, self.rng, method), self.thetas)
         return Line(ONE, contender, seconds, mean_rows(draws), float(misses.mean()), standard_error(misses))
 
-    def _log_z(self, contender: str, model: lg.LogLinear, method: Any, count: int) -> Line:
-        def ask(theta: np.ndarray) -> lg.Estimate:
-            return model(theta, temperature=TEMPERATURE).log_partition(method=method, rng=self.rng)
+    def _asks(self, model: lg.LogLinear, method: Any) -> Callable[[np.ndarray], lg.Estimate]:
+        return lambda theta: model(theta, temperature=TEMPERATURE).log_partition(method=method, rng=self.rng)
 
-        seconds, estimates = clock(ask, self.thetas[:count])
+    def _log_z(self, contender: str, model: lg.LogLinear, method: Any, count: int) -> Line:
+        seconds, estimates = clock(self._asks(model, method), self.thetas[:count])
         return self._compared(contender, seconds, mean_rows(estimates), np.array([e.value for e in estimates]))
 
     def _compared(self, contender: str, seconds: float, rows: float, values: np.ndarray) -> Line:

@@ -5,9 +5,10 @@ Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan
 """
 
 from lazygumbel.kernels.draws import look, winners
+from lazygumbel.kernels.picks import pick, pick_variance
 from lazygumbel.kernels.ranking import place, survey
 from lazygumbel.kernels.scoring import bin_scores, gather_dot, score_at, score_ranges, sum_rows
-from lazygumbel.kernels.sums import pick, pick_variance, spread, weigh
+from lazygumbel.kernels.sums import spread, weigh
 
 __all__ = [
     "bin_scores",

@@ -17,11 +17,12 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# PHOTOS and SENTENCES are .npy files of integer rows; without them the word vectors alone are measured.
+# PHOTOS and SENTENCES are .npy files of integer rows, HEAD and HIDDEN of the head of a language model and its hidden
+# states; without them the word vectors alone are measured.
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/build.py $(if $(PHOTOS),--photos $(PHOTOS))
-	$(BIN)/python benchmarks/speed.py --glove $(if $(PHOTOS),--photos $(PHOTOS) --growth $(PHOTOS)) \
-		$(if $(SENTENCES),--sentences $(SENTENCES)) --json results/speed.json --plots results
+	$(BIN)/python benchmarks/speed.py --glove $(if $(PHOTOS),--photos $(PHOTOS)) \
+		$(if $(SENTENCES),--sentences $(SENTENCES)) $(if $(HEAD),--head $(HEAD) --hidden $(HIDDEN)) \
+		--json results/speed.json
 	$(BIN)/python benchmarks/learning.py $(if $(PHOTOS),--photos $(PHOTOS))
 
 $(VENV)/bin/python:

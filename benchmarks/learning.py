@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lazygumbel.paper.brute_force import BruteForce
 
 import lazygumbel as lg
 from lazygumbel import datasets
 from lazygumbel.extras import require
 from lazygumbel.learning import Anchored, Diverged
-from lazygumbel.paper.brute_force import BruteForce
 
 ROOT = Path(__file__).parent.parent
 WATER = (
@@ -40,7 +40,7 @@ STYLES = {
     "exact gradient": (BLACK, "-"),
     "Anchored (default)": (BLUE, "--"),
     "UniformTail (the paper)": (GREEN, ":"),
-    "Stratified": (PURPLE, "-."),
+    "Bounded": (PURPLE, "-."),
     "TopKOnly, 100 sqrt(n)": (ORANGE, ":"),
     "TopKOnly, sqrt(n)": (ORANGE, "-"),
 }
@@ -62,7 +62,7 @@ def methods(n: int) -> dict[str, Any]:
         "exact gradient": lg.Exhaustive(),
         "Anchored (default)": Anchored(),
         "UniformTail (the paper)": lg.UniformTail(k=ceil(10 * sqrt(n)), l=ceil(100 * sqrt(n))),
-        "Stratified": lg.Stratified(),
+        "Bounded": lg.Bounded(),
         "TopKOnly, 100 sqrt(n)": lg.TopKOnly(min(n, ceil(100 * sqrt(n)))),
         "TopKOnly, sqrt(n)": lg.TopKOnly(ceil(sqrt(n))),
     }

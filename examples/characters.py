@@ -4,9 +4,8 @@
 
 Hashed character n-grams, an embedding bag and a small network give theta, of length one; the loss is the negative
 log-likelihood of the word among all words at temperature 0.1. The same encoder is trained twice from the same seed on
-the same batches: with `LogLinearLoss`, for which the model is calibrated once on thetas of the encoder, and with the
-dense softmax of torch. Printed are the time of a training step and the exact log-likelihood of words held out. Needs
-the extras `data` and `torch`, and `plots` for the figure.
+the same batches: with `LogLinearLoss`, and with the dense softmax of torch. Printed are the time of a training step and
+the exact log-likelihood of words held out. Needs the extras `data` and `torch`, and `plots` for the figure.
 """
 
 import argparse
@@ -39,8 +38,6 @@ WIDTH = 32
 HIDDEN = 256
 TEMPERATURE = 0.1
 LEARNING_RATE = 0.01
-CALIBRATED_AFTER = 20
-"""Steps after which thetas have left where they began, and the model is calibrated on some of them."""
 SCORED = 10
 """How often the held-out words are scored while training."""
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -96,14 +93,12 @@ def train(
     rows: torch.Tensor,
     *,
     after_step: Callable[[], None],
-    calibrate: Callable[[np.ndarray], object] | None = None,
 ) -> Trained:
     """Adam from a fixed seed; the time of a step is that of encoder, loss, backward pass and update."""
     torch.manual_seed(0)
     encoder = Encoder(rows.shape[1])
     optimiser = torch.optim.Adam(encoder.parameters(), lr=LEARNING_RATE)
     seconds: list[float] = []
-    calibration = 0.0
     curve = [(0, 0.0, log_likelihood(encoder, held_out, rows))]
     for step, words in enumerate(batches, 1):
         start = time.perf_counter()
@@ -112,13 +107,8 @@ def train(
         optimiser.step()
         seconds.append(time.perf_counter() - start)
         after_step()
-        if calibrate is not None and step == CALIBRATED_AFTER:
-            start = time.perf_counter()
-            with torch.no_grad():
-                calibrate(torch.cat([encoder(some) for some in batches[max(0, step - 4) : step]]).numpy())
-            calibration = time.perf_counter() - start
         if step == len(batches) or step % max(1, len(batches) // SCORED) == 0:
-            curve.append((step, sum(seconds) + calibration, log_likelihood(encoder, held_out, rows)))
+            curve.append((step, sum(seconds), log_likelihood(encoder, held_out, rows)))
     return Trained(seconds, curve)
 
 
@@ -143,7 +133,7 @@ def open_model(path: Path | None, rows: int | None, bars: Progress) -> lg.LogLin
         features = lg.Features.of(features.gather(np.arange(min(rows, features.n))), names=names)
     # A partition whatever the number of rows: few would otherwise be scored exhaustively, which shows nothing.
     index = lg.PartitionIndex.build(features, rng=0, progress=bars)
-    model = lg.LogLinear.build(features, index=index, rng=0, progress=bars)
+    model = lg.LogLinear(index)
     if path is not None:
         model.save(path)
     return model
@@ -173,10 +163,7 @@ def run(model: lg.LogLinear, steps: int, bars: Progress) -> dict[str, Any]:
                 labels.append(lazy.last.label)
                 shares.append(float(lazy.last.rows.mean()) / features.n)
 
-        def calibrate(thetas: np.ndarray) -> object:
-            return model.calibrate(thetas=thetas, rng=0)
-
-        ours = train(lazy, batches, held_out, rows, after_step=after_step, calibrate=calibrate)
+        ours = train(lazy, batches, held_out, rows, after_step=after_step)
     with bars.task("training with the dense softmax", steps) as task:
         dense = partial(dense_loss, rows=rows)
         theirs = train(dense, batches, held_out, rows, after_step=lambda: task.advance(1))
@@ -253,8 +240,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.steps < 1:
         parser.error(f"--steps must be at least 1, not {options.steps}")
-    if options.rows is not None and options.rows < 2_000:
-        parser.error(f"--rows must be at least 2000 (fewer cannot be calibrated), not {options.rows}")
+    if options.rows is not None and options.rows < 2 * HELD_OUT:
+        parser.error(f"--rows must be at least {2 * HELD_OUT}, not {options.rows}")
     if options.json:
         report = run(open_model(options.model, options.rows, Silent()), options.steps, Silent())
         print(json.dumps(report, indent=2))

@@ -1,49 +1,60 @@
 """What the statistical tests share: p-values (the judgement is the test's), exact probabilities, rows, wrappers."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from lazygumbel import Features, Index, TopK
+from lazygumbel import Bounded, Draws, Features, Index, LogLinear, PartitionIndex, TopK
 
 __all__ = [
     "CountingIndex",
     "PoorIndex",
+    "across_model",
     "chi_square_p",
     "logits_of",
     "make_rows",
     "mean_p",
+    "partition_model",
     "probabilities_of",
+    "race",
 ]
 
 
 def chi_square_p(ids: npt.ArrayLike, probabilities: npt.ArrayLike, *, least: float = 20.0) -> float:
-    """p-value of drawn ids against exact probabilities, float64; bins are merged so that each expects `least` draws.
+    """p-value of drawn ids against exact probabilities, float64.
 
-    States are taken in increasing order of probability, so that only rare ones share a bin. A draw of a state of
-    probability zero gives 0.
+    States are taken in decreasing order of probability and merged so that each bin expects `least` draws: these are
+    judged by chi square. The rarest states, which expect less together, are one bin more, judged by the binomial law: a
+    draw of what should never occur gives 0. Raises ValueError where there is one bin only, and nothing to judge.
     """
     drawn = np.asarray(ids).reshape(-1)
     exact = np.asarray(probabilities, dtype=np.float64)
-    counts = np.bincount(drawn, minlength=len(exact)).astype(np.float64)
-    if len(counts) > len(exact) or counts[exact == 0].any():
-        return 0.0
-    order = np.argsort(exact, kind="stable")
-    expected = exact[order] / exact.sum() * len(drawn)
-    # Greedy merging: a bin closes as soon as it expects enough; what is left over joins the last one.
-    starts, held = [0], 0.0
+    exact = exact / exact.sum()
+    order = np.argsort(-exact, kind="stable")[: np.count_nonzero(exact)]
+    expected, starts, held = exact[order] * len(drawn), [0], 0.0
     for i, mean in enumerate(expected):
         if held >= least:
             starts.append(i)
             held = 0.0
         held += mean
-    if held < least and len(starts) > 1:
-        starts.pop()
     if len(starts) == 1:
-        return 1.0
-    observed = np.add.reduceat(counts[order], starts)
-    means = np.add.reduceat(expected, starts)
-    return float(stats.chi2.sf(((observed - means) ** 2 / means).sum(), len(starts) - 1))
+        raise ValueError(f"{len(drawn)} draws of {len(order)} states make one bin, which fits whatever was drawn")
+    counts = np.bincount(drawn, minlength=len(exact))
+    if len(counts) > len(exact) or counts[exact == 0].any():
+        return 0.0
+    observed, means = np.add.reduceat(counts[order], starts), np.add.reduceat(expected, starts)
+    found: list[float] = []
+    if held < least:
+        found.append(
+            float(stats.binomtest(int(observed[-1]), len(drawn), min(exact[order[starts[-1] :]].sum(), 1.0)).pvalue)
+        )
+        observed, means = observed[:-1], means[:-1]
+    if len(means) > 1 and observed.any():
+        means *= observed.sum() / means.sum()
+        found.append(float(stats.chi2.sf(((observed - means) ** 2 / means).sum(), len(means) - 1)))
+    return min(1.0, len(found) * min(found))
 
 
 def mean_p(values: npt.ArrayLike, mean: float) -> float:
@@ -61,6 +72,35 @@ def make_rows(n: int, d: int, *, varied: bool = False, seed: int = 0) -> npt.NDA
     if varied:
         rows *= rng.lognormal(sigma=0.3, size=(n, 1))
     return rows.astype(np.float32)
+
+
+@cache
+def partition_model(
+    n: int, d: int, *, varied: bool = False, seed: int = 0, cells: int | None = None, coordinates: int | None = None
+) -> LogLinear:
+    """The model over a `PartitionIndex` of `make_rows`, built once."""
+    rows = make_rows(n, d, varied=varied, seed=seed)
+    return LogLinear(PartitionIndex.build(rows, cells=cells, coordinates=coordinates, rng=0))
+
+
+@cache
+def across_model(n: int = 3_000, d: int = 16, length: float = 9.0) -> LogLinear:
+    """One row, the last, with half of all mass at theta = (1, 0, ...); n others of logit zero whose ceilings are high.
+
+    They lie across theta and have coarse codes, so that races over them take long, and some are given up.
+    """
+    rows = np.zeros((n + 1, d), np.float32)
+    rows[:n, 1:], rows[n, 0] = length * make_rows(n, d - 1, seed=8), np.log(n)
+    return LogLinear(PartitionIndex.build(rows, cells=1, coordinates=4, rng=0))
+
+
+def race(
+    model: LogLinear, theta: npt.ArrayLike, draws: int, *, temperature: float = 1.0, each: int = 10, **options: object
+) -> Draws:
+    """Draws of one theta by `Bounded`: of many copies, a few of each, for which no dense pass is made instead."""
+    copies = np.tile(np.asarray(theta, dtype=np.float32), (draws // each, 1))
+    options = {"method": Bounded()} | options
+    return model(copies, temperature=temperature).sample(each, **options)  # type: ignore[arg-type]
 
 
 def logits_of(rows: npt.ArrayLike, theta: npt.ArrayLike, temperature: float = 1.0) -> npt.NDArray[np.float64]:

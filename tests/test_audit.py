@@ -9,19 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazygumbel import (
+    Bounded,
     Exhaustive,
+    FaissIndex,
     Features,
     FixedCutoff,
     Frozen,
     LazyGumbel,
     LogLinear,
-    PartitionIndex,
     TopKOnly,
     UniformTail,
 )
-from lazygumbel.audit import miss_adaptive, miss_fixed, paper_bound
+from lazygumbel.audit import miss_adaptive, miss_fixed, paper_bound, race_distance
+from lazygumbel.methods import Query
 from lazygumbel.methods.draw import log_sum_exp
-from statistics_helpers import logits_of, make_rows
+from statistics_helpers import PoorIndex, logits_of, make_rows, partition_model, race
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -185,9 +187,8 @@ def test_samplers_lose_no_more_than_the_audit_says(method) -> None:
 
 
 def hidden_row_model() -> tuple[LogLinear, npt.NDArray[np.float32]]:
-    """A model whose index looks into one cell of many, at a theta for which that is not enough."""
-    features = Features.of(make_rows(400, 6, seed=5))
-    model = LogLinear(PartitionIndex.build(features, cells=40, probe=1, rng=0))
+    """A model whose index leaves out every other one of the best rows, at a theta for which that matters most."""
+    model = LogLinear(PoorIndex(LogLinear.build(make_rows(400, 6, seed=5)).index))
     thetas = make_rows(200, 6, seed=6)
     audit = model.audit(thetas, temperature=0.1, method=LazyGumbel(20))
     return model, thetas[int(audit.miss.argmax())]
@@ -270,7 +271,7 @@ def brute_force(rows: npt.ArrayLike, theta: npt.ArrayLike, found: npt.NDArray[np
 @pytest.mark.parametrize("method", [FixedCutoff(30, 50), LazyGumbel(30, gap=0.2), TopKOnly(30)])
 def test_an_audit_equals_brute_force(method) -> None:
     rows, thetas = make_rows(1000, 6, varied=True, seed=8), make_rows(12, 6, seed=9)
-    model = LogLinear(PartitionIndex.build(Features.of(rows), cells=60, probe=3, rng=0))
+    model = LogLinear(FaissIndex.build(Features.of(rows), "IVF60,Flat", parameters="nprobe=3"))
     audit = model.audit(thetas, temperature=0.2, method=method)
     assert audit.k == 30 and audit.temperature == 0.2 and audit.method == repr(method)
     seen_gaps = []
@@ -307,12 +308,23 @@ def test_rows_that_tie_do_not_cost_recall() -> None:
 
 
 def test_the_default_is_the_default_sampler_and_a_bare_theta_is_one() -> None:
-    model = LogLinear.build(make_rows(300, 4, seed=14))
-    audit = model.audit(np.ones(4))
-    assert audit.method == repr(FixedCutoff()) and audit.k == math.ceil(3 * math.sqrt(300))
-    assert (
-        audit.miss.shape == audit.bound.shape == audit.gap.shape == audit.recall.shape == audit.head_mass.shape == (1,)
-    )
+    rows = make_rows(300, 4, seed=14)
+    exact, raced = LogLinear.build(rows), partition_model(300, 4, seed=14)
+    poor = LogLinear(PoorIndex(exact.index))
+    for model, method, k in ((exact, Exhaustive(), 300), (raced, Bounded(), 0), (poor, FixedCutoff(), 52)):
+        audit = model.audit(np.ones(4))
+        assert audit.method == repr(method) and audit.k == k and audit.ceilings == (k == 0)
+        for column in (
+            audit.miss,
+            audit.bound,
+            audit.gap,
+            audit.recall,
+            audit.head_mass,
+            audit.labels,
+            audit.violations,
+        ):
+            assert column.shape == (1,)
+        assert audit.labels[0] == model(np.ones(4)).sample(rng=0).label
 
 
 @pytest.mark.parametrize(
@@ -327,27 +339,96 @@ def test_the_default_is_the_default_sampler_and_a_bare_theta_is_one() -> None:
         TopKOnly(7),
         TopKOnly(300),
         Exhaustive(),
+        Bounded(),
+        Bounded(delta=1e-3),
     ],
 )
 @pytest.mark.parametrize("size", [0, 1, 5])
 def test_the_report_is_a_table(method, size: int) -> None:
-    model = LogLinear.build(make_rows(300, 4, seed=15))
+    races = isinstance(method, Bounded)
+    model = partition_model(300, 4, seed=15) if races else LogLinear.build(make_rows(300, 4, seed=15))
     audit = model.audit(make_rows(max(size, 1), 4, seed=16)[:size], temperature=0.05, method=method)
     text = str(audit)
     lines = text.splitlines()
-    assert lines[0] == f"{method!r} at temperature 0.05, head k = {audit.k}, {size} thetas"
+    head = "" if races else f", head k = {audit.k}"
+    assert lines[0] == f"{method!r} at temperature 0.05{head}, {size} thetas"
     assert lines[1].split() == ["mean", "95%", "max"]
-    assert len({len(line) for line in lines[1:]}) == 1
+    assert len({len(line) for line in lines[1:-1]}) == 1
     if size:
-        names = [line[:24].strip() for line in lines[2:]]
-        assert names[0] == "miss probability" and "mass of the head" in names
+        names = [line[:24].strip() for line in lines[2:-1]]
+        assert names[0] == ("total variation" if races else "miss probability")
+        assert ("mass of the head" in names) == ("recall of the top k" in names) == (not races)
         assert ("the paper's bound" in names) == isinstance(method, FixedCutoff)
-        assert ("gap c (logits)" in names) == (audit.k < 300)
+        assert ("bound of the theorem" in names) == ("ceilings too low" in names) == races
+        assert ("gap c (logits)" in names) == (0 < audit.k < 300)
         shown = lines[2].split()[-3:]
         expected = [audit.miss.mean(), np.quantile(audit.miss, 0.95), audit.miss.max()]
         np.testing.assert_allclose([float(v) for v in shown], expected, rtol=0.01, atol=1e-300)
+        counts = dict(zip(*np.unique(audit.labels, return_counts=True), strict=True))
+        assert lines[-1] == "labels: " + ", ".join(f"{counts[label]} {label}" for label in sorted(counts))
     assert "nan" not in text and "inf" not in text
     assert all(word != "-0" for line in lines[2:] for word in line.split())
+
+
+# Races
+
+
+def law_of_race(logits: Floats, ceilings: Floats) -> Floats:
+    """Of a race with ceilings, by its definition: rows propose at the rate of the ceiling, and are accepted or not."""
+    rates = np.exp(ceilings - ceilings.max()) * np.minimum(1.0, np.exp(logits - ceilings))
+    return rates / rates.sum()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_distance_of_a_race(seed: int) -> None:
+    logits = normal(50, 2.0, seed)
+    ceilings = logits + np.random.default_rng(100 + seed).normal(0.5, 1.0, 50)
+    p = np.exp(logits - log_sum_exp(logits))
+    expected = 0.5 * np.abs(p - law_of_race(logits, ceilings)).sum()
+    assert expected > 0.01 and race_distance(logits, ceilings) == pytest.approx(expected)
+    assert race_distance(logits, np.full(50, np.inf)) == race_distance(logits, logits) == 0.0
+    assert race_distance(logits + 3000, ceilings + 3000) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.05, 1.0])
+def test_the_audit_of_a_race_is_the_distance_by_its_own_ceilings(unit_model: LogLinear, temperature: float) -> None:
+    rows, thetas = make_rows(2_000, 16, seed=1), make_rows(6, 16, seed=20)
+    model, method = unit_model, Bounded(delta=0.01)
+    audit = model.audit(thetas, temperature=temperature, method=method)
+    assert (audit.labels == "bounded").all() and (audit.bound == 0.01).all() and audit.ceilings
+    for b, theta in enumerate(thetas):
+        logits = logits_of(rows, theta, temperature)
+        ceilings = method.ceilings(Query.of(model.index, theta, temperature), b)
+        assert audit.miss[b] == pytest.approx(race_distance(logits, ceilings), abs=1e-6)
+        assert audit.violations[b] == (logits > ceilings).sum()
+
+
+def test_races_are_as_far_off_as_the_audit_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ceilings that are much too low, so that it can be measured."""
+    monkeypatch.setattr("lazygumbel.indexes.partition.index.error_quantile", lambda *_: -3.0)
+    rows, theta = make_rows(2_000, 16, varied=True, seed=1), make_rows(1, 16, seed=21)[0]
+    model = partition_model(2_000, 16, varied=True, seed=1, cells=40)
+    audit = model.audit(theta, temperature=0.1)
+    assert audit.violations[0] > 100 and audit.miss[0] > 0.02
+    logits = logits_of(rows, theta, 0.1)
+    lowered = np.minimum(logits, Bounded().ceilings(Query.of(model.index, theta, 0.1), 0))
+    p, q = np.exp(logits - log_sum_exp(logits)), np.exp(lowered - log_sum_exp(lowered))
+    short = p > q  # the event that tells the two laws apart best
+    drawn = race(model, theta, 40_000, temperature=0.1, rng=22)
+    assert drawn.violations.any()
+    rate = short[drawn.ids].mean()
+    # Each copy rounds its tables anew, so that its ceilings are a little other ones.
+    assert p[short].sum() - rate == pytest.approx(audit.miss[0], rel=0.2)
+    assert abs(rate - p[short].sum()) > 8 * math.sqrt(0.25 / 40_000)
+
+
+def test_a_theta_that_gets_a_dense_pass_has_no_distance() -> None:
+    model = partition_model(2_000, 16, seed=1, cells=40, coordinates=4)
+    theta = 0.3 * make_rows(1, 16, seed=5)[0]
+    audit = model.audit(np.stack([theta, 20 * theta]), temperature=0.05)
+    assert audit.labels.tolist() == ["bounded", "exact"]
+    assert audit.miss[1] == audit.bound[1] == audit.violations[1] == 0 and audit.bound[0] == 1e-4
+    assert audit.miss[0] <= 1e-3
 
 
 @pytest.mark.parametrize("method", [Frozen(3), UniformTail(), FixedCutoff, "lazy"])
@@ -371,3 +452,6 @@ def test_a_summary_is_plain_data() -> None:
     assert all(isinstance(value, float) for value in summary.values())
     full = model.audit(make_rows(4, 3), method=Exhaustive()).summary()
     assert full["gap"] is None and full["bound"] is None and full["miss"] == 0.0 and full["recall"] == 1.0
+    raced = partition_model(300, 4, seed=15).audit(make_rows(4, 4), temperature=0.05).summary()
+    assert raced["gap"] is None and raced["recall"] is None and raced["head_mass"] is None
+    assert raced["bound"] == raced["max_bound"] == 1e-4 and 0 <= raced["miss"] <= raced["max_miss"] < 1e-2

@@ -170,11 +170,10 @@ class TestSample:
         model = lg.LogLinear.load(folder / index)
         expected = model(model.features.gather(3), temperature=5.0).sample(20, rng=1)
         assert drawn["ids"] == expected.ids.tolist()
-        # Twenty draws from so few rows are cheapest by one dense pass, which a calibrated partition makes.
-        assert drawn["label"] == expected.label and (expected.label == "exact") == (index in ("exact", "partition"))
+        assert drawn["label"] == expected.label == {"exact": "exact", "partition": "bounded"}.get(index, "heuristic")
         assert drawn["rows"] == expected.rows and len(drawn["values"]) == 20
 
-    @pytest.mark.parametrize("method", ["exhaustive", "lazy", "fixed-cutoff", "top-k"])
+    @pytest.mark.parametrize("method", ["bounded", "exhaustive", "lazy", "fixed-cutoff", "top-k"])
     def test_methods(self, folder: Path, method: str) -> None:
         ids = run_json("sample", folder / "partition", 5, "--row", 3, "--method", method, "--seed", 0)["ids"]
         assert len(ids) == 5 and all(0 <= i < ROWS for i in ids)
@@ -185,7 +184,9 @@ class TestSample:
         )
         assert len(set(drawn["ids"])) == 4
 
-    @pytest.mark.parametrize("method", [(), ("--method", "lazy"), ("--method", "exhaustive"), ("--k", 80)])
+    @pytest.mark.parametrize(
+        "method", [(), ("--method", "bounded"), ("--method", "lazy"), ("--method", "exhaustive"), ("--k", 80)]
+    )
     def test_without_replacement_gives_distinct_rows(self, folder: Path, method: tuple) -> None:
         drawn = run_json("sample", folder / "partition", 30, "--without-replacement", "--row", 3, "--seed", 0, *method)
         assert len(set(drawn["ids"])) == 30
@@ -194,10 +195,11 @@ class TestSample:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("--method", "nonsense"), "exhaustive, stratified, lazy, fixed-cutoff, top-k"),
-            (("--method", "nonsense", "--without-replacement"), "exhaustive, stratified, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense"), "exhaustive, bounded, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense", "--without-replacement"), "exhaustive, bounded, lazy, fixed-cutoff, top-k"),
             (("--method", "top-k", "--without-replacement"), "cannot draw without replacement"),
             (("--method", "exhaustive", "--k", 5), "k:"),
+            (("--method", "bounded", "--k", 5), "k: the bounded method has no head"),
             (("--method", "top-k", "--k", 0), "k must be at least 1"),
             (("--temperature", 0), "temperature must be greater than 0"),
             (("--temperature=-1",), "temperature must be greater than 0"),
@@ -229,8 +231,8 @@ class TestLogPartition:
         assert found["log_partition"] == pytest.approx(self.exact(folder), abs=0.2)
         low, high = found["interval"]
         assert low <= found["log_partition"] <= high
-        if budget:  # without, the 1% that the model was calibrated for takes every row of so few
-            assert 0 < found["stderr"] < 0.2 and found["rows"] < ROWS
+        assert 0 < found["stderr"] < 0.2
+        assert found["label"] == ("heuristic" if "--k" in budget else "bounded")
 
     def test_contradictions_are_refused(self, folder: Path) -> None:
         common = ("log-partition", folder / "partition", "--row", 3)
@@ -240,15 +242,16 @@ class TestLogPartition:
 
 
 class TestAudit:
-    @pytest.mark.parametrize("method", ["exhaustive", "lazy", "fixed-cutoff", "top-k"])
+    @pytest.mark.parametrize("method", ["bounded", "exhaustive", "lazy", "fixed-cutoff", "top-k"])
     def test_the_figures_are_those_of_the_library(self, folder: Path, method: str) -> None:
         found = run_json("audit", folder / "partition", "--method", method, "--thetas", 3, "--seed", 0)
         assert found["thetas"] == 3
         assert 0 <= found["miss"] <= found["max_miss"] <= 1
-        assert (found["bound"] is None) == (method != "fixed-cutoff")
+        assert (found["bound"] is None) == (method not in ("bounded", "fixed-cutoff"))
         model = lg.LogLinear.load(folder / "partition")
         thetas = model.features.gather(np.random.default_rng(0).integers(ROWS, size=3))
         methods = {
+            "bounded": lg.Bounded(),
             "exhaustive": lg.Exhaustive(),
             "lazy": lg.LazyGumbel(),
             "fixed-cutoff": lg.FixedCutoff(),
@@ -279,7 +282,7 @@ class TestTables:
     def test_log_partition_and_info(self, folder: Path) -> None:
         titles, facts = run("log-partition", folder / "partition", "--row", 3).splitlines()
         assert titles.split() == ["log", "Z", "stderr", "95%", "interval", "rows", "label"]
-        assert facts.split()[-1] in ("exact", "calibrated", "heuristic")
+        assert facts.split()[-1] in ("exact", "bounded")
         assert run("info", folder / "words").split("\n")[0].split() == ["path", str(folder / "words")]
 
 
@@ -347,10 +350,10 @@ class TestBadFiles:
         elif damage == "missing":
             (data / "offsets.npy").unlink()
         else:
-            content = bytearray((data / "centroids.npy").read_bytes())
+            content = bytearray((data / "means.npy").read_bytes())
             content[-1] ^= 1
-            (data / "centroids.npy").write_bytes(content)
-        named = {"config": "config.json", "truncated": "rows.npy", "missing": "offsets.npy", "flipped": "centroids.npy"}
+            (data / "means.npy").write_bytes(content)
+        named = {"config": "config.json", "truncated": "rows.npy", "missing": "offsets.npy", "flipped": "means.npy"}
         assert named[damage] in refused("sample", model, "--row", 1)
 
 

@@ -4,11 +4,22 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats
 
 import lazygumbel as lg
-from statistics_helpers import CountingIndex, chi_square_p, logits_of, make_rows, probabilities_of
+from lazygumbel.methods import Sampler
+from statistics_helpers import (
+    CountingIndex,
+    chi_square_p,
+    logits_of,
+    make_rows,
+    mean_p,
+    partition_model,
+    probabilities_of,
+    race,
+)
 
 INDEXES: dict[str, Callable[[lg.Features], lg.Index]] = {
     "exact": lg.ExactIndex.build,
@@ -18,19 +29,54 @@ INDEXES: dict[str, Callable[[lg.Features], lg.Index]] = {
     "flat": lambda f: lg.FaissIndex.build(f, "Flat"),
 }
 # The gap of 60 covers whatever the approximate indexes miss at the temperatures below.
-SAMPLERS = {
+SAMPLERS: dict[str, Sampler] = {
+    "bounded": lg.Bounded(),
     "exhaustive": lg.Exhaustive(),
     "lazy": lg.LazyGumbel(),
     "lazy with a gap": lg.LazyGumbel(k=5, gap=60.0),
     "fixed": lg.FixedCutoff(),
     "fixed by delta": lg.FixedCutoff(delta=1e-6),
 }
+CASES = (
+    ("bounded", "partition"),
+    ("exhaustive", "exact"),
+    ("exhaustive", "partition"),  # by bytes
+    ("lazy", "exact"),
+    ("lazy with a gap", "hnsw"),
+    ("lazy with a gap", "lsh"),
+    ("fixed", "exact"),
+    ("fixed", "flat"),
+    ("fixed by delta", "partition"),
+)
 N, D, DRAWS = 400, 6, 20_000
 
 
 @cache
 def model_of(index: str) -> lg.LogLinear:
+    if index == "partition":
+        return partition_model(N, D, varied=True, seed=4)
     return lg.LogLinear(INDEXES[index](lg.Features.of(make_rows(N, D, varied=True, seed=4))))
+
+
+def draw(
+    model: lg.LogLinear,
+    theta: np.ndarray,
+    sampler: str | Sampler,
+    draws: int,
+    seed: int,
+    temperature: float = 1.0,
+    **options,
+) -> lg.Draws:
+    """`draws` samples of one theta; those of `Bounded` by races, not by the dense pass that so many would get."""
+    method = SAMPLERS[sampler] if isinstance(sampler, str) else sampler
+    if isinstance(method, lg.Bounded):
+        return race(model, theta, draws, temperature=temperature, method=method, rng=seed, **options)
+    return model(theta, temperature=temperature).sample(draws, method=method, rng=seed, **options)
+
+
+def softmax_p(ids: np.ndarray, exact: np.ndarray) -> float:
+    """Also where one row only can be drawn."""
+    return float((ids == exact.argmax()).all()) if np.count_nonzero(exact) == 1 else chi_square_p(ids, exact)
 
 
 ROWS = make_rows(N, D, varied=True, seed=4)
@@ -48,28 +94,28 @@ EXCLUSIONS = {
 
 
 @pytest.mark.parametrize("out", EXCLUSIONS)
-@pytest.mark.parametrize("index", ["exact", "partition"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(
+    ("sampler", "index"), [*((s, "exact") for s in SAMPLERS if s != "bounded"), *((s, "partition") for s in SAMPLERS)]
+)
 def test_excluded_rows_are_never_drawn(sampler, index, out):
-    method, exclude = SAMPLERS[sampler], EXCLUSIONS[out]
-    if index == "partition" and sampler in ("lazy", "fixed"):
-        method = {"lazy": lg.LazyGumbel(k=20, gap=8.0), "fixed": lg.FixedCutoff(k=200, l=60)}[sampler]
-    at = model_of(index)(THETAS[0], temperature=0.5)
-    drawn = at.sample(DRAWS, method=method, rng=51, exclude=exclude)
+    exclude = EXCLUSIONS[out]
+    drawn = draw(model_of(index), THETAS[0], sampler, DRAWS, 51, 0.5, exclude=exclude)
     assert not np.isin(drawn.ids, exclude).any()
-    p = chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0], 0.5, exclude))
-    assert p > 1e-7, f"seed 51, {method}: p = {p}"
+    p = softmax_p(drawn.ids, probabilities_of(ROWS, THETAS[0], 0.5, exclude))
+    assert p > 1e-7, f"seed 51: p = {p}"
     if len(exclude) and out != "the worst":
         control = chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0], 0.5))
         assert control < 1e-10, f"the exclusion makes no difference: p = {control}"
     log_z = np.logaddexp.reduce(np.delete(logits_of(ROWS, THETAS[0], 0.5), exclude))
-    p = stats.kstest(drawn.values, stats.gumbel_r(loc=log_z).cdf).pvalue
-    assert p > 1e-7, f"seed 51, {method}: values, p = {p}"
+    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=log_z).cdf).pvalue
+    assert p > 1e-7, f"seed 51: values, p = {p}"
+    if sampler in ("bounded", "exhaustive"):
+        assert drawn.label == ("bounded" if sampler == "bounded" else "exact"), "an exclusion keeps the claim"
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", ["bounded", "exhaustive", "lazy", "fixed"])
 def test_exclusions_come_in_three_forms(sampler):
-    at, method = model_of("exact")(THETAS, temperature=0.5), SAMPLERS[sampler]
+    at, method = model_of("partition" if sampler == "bounded" else "exact")(THETAS, temperature=0.5), SAMPLERS[sampler]
     ids = EXCLUSIONS["the whole head"]
     mask = np.isin(np.arange(N), ids)
     each = [ids, BEST[:0], np.arange(390)]
@@ -88,14 +134,15 @@ def test_exclusions_come_in_three_forms(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_nothing_left_is_an_error(sampler):
-    one, many = model_of("exact")(THETAS[0]), model_of("exact")(THETAS)
+    model = model_of("partition" if sampler == "bounded" else "exact")
+    one, many = model(THETAS[0]), model(THETAS)
     for exclude in (np.arange(N), np.ones(N, dtype=bool)):
         with pytest.raises(ValueError, match="exclude leaves no row"):
             one.sample(1, method=SAMPLERS[sampler], exclude=exclude)
     with pytest.raises(ValueError, match="exclude leaves no row"):
         many.sample(1, method=SAMPLERS[sampler], exclude=[[], np.arange(N), [1]])
     with pytest.raises(ValueError, match="exclude leaves no row"):
-        one.sample_without_replacement(1, method=lg.LazyGumbel(), exclude=np.arange(N))
+        one.sample_without_replacement(1, exclude=np.arange(N))
     for wrong in ([N], [-1], [0.5], np.ones(N + 1, dtype=bool)):
         with pytest.raises(ValueError, match="exclude"):
             one.sample(1, exclude=wrong)
@@ -157,21 +204,31 @@ def test_more_than_2_to_the_24_rows():
 # Inputs at the edge.
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), CASES)
 def test_a_single_row(sampler, index):
     model = lg.LogLinear(INDEXES[index](lg.Features.of(np.array([[1.0, -2.0]], np.float32))))
-    drawn = model(np.array([3.0, 1.0])).sample(5_000, method=SAMPLERS[sampler], rng=57)
+    theta = np.array([3.0, 1.0])
+    drawn = draw(model, theta, sampler, 5_000, 57)
     assert (drawn.ids == 0).all()
-    p = stats.kstest(drawn.values, stats.gumbel_r(loc=1.0).cdf).pvalue
+    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=1.0).cdf).pvalue
     assert p > 1e-6, f"seed 57: p = {p}"
-    ordered = model(np.array([3.0, 1.0])).sample_without_replacement(1, method=lg.LazyGumbel(), rng=57)
+    ordered = model(theta).sample_without_replacement(1, rng=57)
     assert ordered.ids.tolist() == [0] and ordered.threshold == -np.inf and ordered.log_partition == pytest.approx(1.0)
+    estimate = model(theta).log_partition(rng=57)
+    assert estimate.value == pytest.approx(1.0) and estimate.stderr < 1e-5
+    assert model(theta).entropy(rng=57).value == pytest.approx(0.0, abs=1e-5)
+    np.testing.assert_allclose(model(theta).expectation(rng=57).value, [1.0, -2.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("k", [N - 1, N, N + 1, 10 * N])
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("method", [lg.LazyGumbel, lg.FixedCutoff, lg.TopKOnly])
+@pytest.mark.parametrize("k", [N - 1, N, 10 * N])
+@pytest.mark.parametrize(
+    ("method", "index"),
+    [
+        *((lg.LazyGumbel, i) for i in INDEXES),
+        *((lg.FixedCutoff, i) for i in ("exact", "hnsw")),
+        *((lg.TopKOnly, i) for i in ("partition", "lsh")),
+    ],
+)
 def test_a_head_of_every_row(method, index, k):
     drawn = model_of(index)(THETAS[0]).sample(DRAWS, method=method(k=k), rng=58)
     p = chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0]))
@@ -182,28 +239,25 @@ def test_a_head_of_every_row(method, index, k):
         assert drawn.rows == model_of(index).index.top_k(THETAS[0], k).rows
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), CASES)
 def test_equal_rows(sampler, index):
     rows = np.tile(np.array([[0.5, -1.0, 2.0]], np.float32), (50, 1))
     model = lg.LogLinear(INDEXES[index](lg.Features.of(rows)))
-    drawn = model(np.array([4.0, 1.0, 1.0]), temperature=0.1).sample(DRAWS, method=SAMPLERS[sampler], rng=59)
+    drawn = draw(model, np.array([4.0, 1.0, 1.0]), sampler, DRAWS, 59, 0.1)
     p = chi_square_p(drawn.ids, np.full(50, 0.02))
     assert p > 1e-6, f"seed 59: p = {p}"
-    p = stats.kstest(drawn.values, stats.gumbel_r(loc=30 + np.log(50)).cdf).pvalue
+    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=30 + np.log(50)).cdf).pvalue
     assert p > 1e-6, f"seed 59: values, p = {p}"
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), CASES)
 def test_theta_zero(sampler, index):
-    drawn = model_of(index)(np.zeros(D)).sample(DRAWS, method=SAMPLERS[sampler], rng=60)
+    drawn = draw(model_of(index), np.zeros(D), sampler, DRAWS, 60)
     p = chi_square_p(drawn.ids, np.full(N, 1 / N))
     assert p > 1e-6, f"seed 60: p = {p}"
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), CASES)
 def test_one_row_far_above_the_rest(sampler, index):
     rows = make_rows(N, D, seed=9)
     rows[123] = 0.0
@@ -212,33 +266,169 @@ def test_one_row_far_above_the_rest(sampler, index):
     theta = np.zeros(D)
     theta[0] = 500.0
     model = lg.LogLinear(INDEXES[index](lg.Features.of(rows)))
-    drawn = model(theta).sample(1_000, method=SAMPLERS[sampler], rng=61)
+    drawn = draw(model, theta, sampler, 1_000, 61)
     assert (drawn.ids == 123).all()
     assert np.isfinite(drawn.values).all()
     # Once it is excluded, nothing tells the others apart.
-    drawn = model(theta).sample(DRAWS, method=SAMPLERS[sampler], rng=61, exclude=[123])
+    drawn = draw(model, theta, sampler, DRAWS, 61, exclude=[123])
     p = chi_square_p(drawn.ids, np.arange(N) != 123)
     assert p > 1e-6, f"seed 61: p = {p}"
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("temperature", [1e-3, 1e6])
+@pytest.mark.parametrize(("sampler", "index"), CASES)
+@pytest.mark.parametrize("temperature", [1e-3, 1e-2, 1e3, 1e6])
 def test_extreme_temperatures(sampler, index, temperature):
     # Rows of the data are the thetas: at 1e-3 an index must find the row itself, and the next few.
     for theta in ROWS[[5, 50]]:
-        drawn = model_of(index)(theta, temperature=temperature).sample(DRAWS, method=SAMPLERS[sampler], rng=62)
+        drawn = draw(model_of(index), theta, sampler, DRAWS, 62, temperature)
         assert np.isfinite(drawn.values).all()
         p = chi_square_p(drawn.ids, probabilities_of(ROWS, theta, temperature))
         assert p > 1e-6, f"seed 62: p = {p}"
 
 
-@pytest.mark.parametrize("index", INDEXES)
-def test_extreme_temperatures_without_replacement(index):
-    for temperature in (1e-3, 1e6):
+@pytest.mark.parametrize(
+    ("index", "method"), [*((i, lg.LazyGumbel(k=30, gap=3.0)) for i in INDEXES), ("partition", lg.Bounded())]
+)
+def test_extreme_temperatures_without_replacement(index, method):
+    for temperature in (1e-3, 1e-2, 1e3, 1e6):
         at = model_of(index)(THETAS, temperature=temperature)
-        drawn = at.sample_without_replacement(10, method=lg.LazyGumbel(k=30, gap=3.0), rng=63)
+        drawn = at.sample_without_replacement(10, method=method, rng=63)
         assert np.isfinite(drawn.values).all() and np.isfinite(drawn.threshold).all()
         assert ((drawn.inclusion > 0) & (drawn.inclusion <= 1)).all()
         np.testing.assert_allclose(drawn.weights.sum(axis=1), 1)
         assert np.isfinite(drawn.log_partition).all()
+
+
+# All edges at all temperatures, for the default method and for brute force by bytes.
+
+
+def edges() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows, theta, and what is excluded."""
+    rng = np.random.default_rng(7)
+    theta = ROWS[5]
+    best = np.argsort(-logits_of(ROWS, theta))
+    lonely, tower = make_rows(N, D, seed=9), np.zeros(D, np.float32)
+    lonely[:, 0], tower[0] = 0.0, 50.0
+    lonely[123] = np.eye(1, D)
+    repeated = np.repeat(make_rows(40, D, seed=3), 10, axis=0)
+    uneven = ROWS.copy()
+    uneven[7], uneven[50:60], uneven[200] = 0.0, uneven[3], 30 * uneven[200]
+    line = rng.normal(size=(300, 1)).astype(np.float32)
+    nothing = np.arange(0)
+    return {
+        "a row": (ROWS, theta, nothing),
+        "without itself": (ROWS, theta, best[:1]),
+        "without the best 60": (ROWS, theta, best[:60]),
+        "without all but 5": (ROWS, theta, best[:-5]),
+        "without all but one": (ROWS, theta, np.delete(np.arange(N), 17)),
+        "theta zero": (ROWS, np.zeros(D, np.float32), nothing),
+        "equal rows": (np.tile(ROWS[:1], (50, 1)), theta, nothing),
+        "rows of zeros": (np.zeros((50, D), np.float32), theta, nothing),
+        "one row": (ROWS[:1], theta, nothing),
+        "two rows": (np.stack([theta, -theta]), theta, nothing),
+        "far above": (lonely, tower, nothing),
+        "far above, excluded": (lonely, tower, np.array([123])),
+        "duplicates": (repeated, repeated[7], nothing),
+        "uneven lengths": (uneven, theta, nothing),
+        "the longest excluded": (uneven, uneven[200], np.array([200])),
+        "d = 1": (line, np.ones(1, np.float32), nothing),
+        "d = 1, the largest excluded": (line, np.ones(1, np.float32), np.array([line.argmax()])),
+        "d = 2": (rng.normal(size=(300, 2)).astype(np.float32), np.array([1.0, 0.5], np.float32), nothing),
+    }
+
+
+EDGES, EXTREMES = edges(), (1e-3, 1e-2, 0.05, 0.3, 1.0, 1e3, 1e6)
+
+
+@pytest.fixture(scope="module")
+def edge_models() -> dict[str, lg.LogLinear]:
+    return {name: lg.LogLinear(lg.PartitionIndex.build(rows, rng=0)) for name, (rows, _, _) in EDGES.items()}
+
+
+@pytest.mark.parametrize("temperature", EXTREMES)
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("sampler", ["bounded", "exhaustive"])
+def test_draws_at_every_edge(edge_models, sampler, edge, temperature):
+    rows, theta, out = EDGES[edge]
+    drawn = draw(edge_models[edge], theta, sampler, 4_000, 64, temperature, exclude=out)
+    assert not np.isin(drawn.ids, out).any() and not drawn.violations.any()
+    exact = probabilities_of(rows, theta, temperature, out)
+    p = softmax_p(drawn.ids, exact)
+    assert p > 1e-7, f"seed 64: p = {p}, {drawn.label}"
+    log_z = np.logaddexp.reduce(np.delete(logits_of(rows, theta, temperature), out))
+    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=log_z).cdf).pvalue
+    assert p > 1e-7, f"seed 64: values, p = {p}, off by {drawn.values.mean() - log_z - np.euler_gamma}, {drawn.label}"
+
+
+@pytest.mark.parametrize("temperature", EXTREMES)
+@pytest.mark.parametrize("edge", EDGES)
+def test_draws_without_replacement_at_every_edge(edge_models, edge, temperature):
+    rows, theta, out = EDGES[edge]
+    left, copies = len(rows) - len(out), 2_000
+    size = min(2, left)
+    at = edge_models[edge](np.tile(theta, (copies, 1)), temperature=temperature)
+    drawn = at.sample_without_replacement(size, rng=65, exclude=out)
+    assert not np.isin(drawn.ids, out).any()
+    assert (drawn.ids[:, 0] != drawn.ids[:, -1]).all() or size == 1
+    exact, logits = probabilities_of(rows, theta, temperature, out), logits_of(rows, theta, temperature)
+    p = softmax_p(drawn.ids[:, 0], exact)
+    assert p > 1e-7, f"seed 65: p = {p}, {drawn.label}"
+    # The second, given the likeliest first.
+    second = drawn.ids[drawn.ids[:, 0] == exact.argmax(), -1]
+    if size == 2 and len(second) > 100:
+        p = softmax_p(second, probabilities_of(rows, theta, temperature, np.append(out, exact.argmax())))
+        assert p > 1e-7, f"seed 65: second, p = {p}, {drawn.label}"
+    p = stats.kstest(drawn.values[:, 0], stats.gumbel_r(loc=np.logaddexp.reduce(np.delete(logits, out))).cdf).pvalue
+    assert p > 1e-7, f"seed 65: values, p = {p}, {drawn.label}"
+    np.testing.assert_allclose(drawn.logits, logits[drawn.ids], rtol=1e-5, atol=1e-5)
+    assert (drawn.values[:, 0] >= drawn.values[:, -1]).all() and (drawn.threshold < drawn.values[:, -1]).all()
+    assert (np.isneginf(drawn.threshold) == (left == size)).all()
+
+
+@pytest.mark.parametrize("temperature", EXTREMES)
+@pytest.mark.parametrize("edge", EDGES)
+def test_sums_at_every_edge(edge_models, edge, temperature):
+    """Unbiased, of the error that was asked for, and of the error that they state."""
+    rows, theta, out = EDGES[edge]
+    copies, rel_err = 300, 0.02
+    at = edge_models[edge](np.tile(theta, (copies, 1)), temperature=temperature)
+    exact, logits = probabilities_of(rows, theta, temperature, out), logits_of(rows, theta, temperature)
+    log_z = float(np.logaddexp.reduce(np.delete(logits, out)))
+    entropy = -float(exact[exact > 0] @ np.log(exact[exact > 0]))
+    rounding = 1e-6 * np.abs(logits).max() + 1e-6
+
+    def check(estimate: lg.Estimate, truth: npt.ArrayLike, unit: float = 1.0) -> np.ndarray:
+        error = (estimate.value - truth).reshape(copies, -1) / unit
+        stated = estimate.stderr.reshape(copies, -1) / unit
+        assert np.isfinite(error).all() and np.isfinite(stated).all()
+        found, said = (np.sqrt(np.square(x).sum(axis=1).mean()) for x in (error, stated))
+        assert found < 1.5 * said + rounding, f"{found}, but {said} is stated: {estimate.label}"
+        return error
+
+    relative = np.expm1(check(at.log_partition(rel_err=rel_err, rng=66, exclude=out), log_z))
+    assert np.sqrt(np.mean(relative**2)) < 1.5 * rel_err, "seed 66"
+    assert abs(relative.mean()) < rounding or mean_p(relative, 0.0) > 1e-6, f"seed 66: {relative.mean()}"
+    longest = max(float(np.linalg.norm(rows, axis=1).max()), 1e-30)
+    check(at.expectation(rel_err=rel_err, rng=67, exclude=out), exact @ rows.astype(np.float64), longest)
+    check(at.entropy(rel_err=rel_err, rng=68, exclude=out), entropy)
+    asked = np.tile(np.argsort(-exact)[: min(3, len(rows)), None], (1, copies))
+    told = at.log_prob(asked, rel_err=rel_err, rng=69, exclude=out).value
+    assert (told <= 0.0).all()
+    left = ~np.isin(asked, out)
+    assert np.isneginf(told[~left]).all()
+    np.testing.assert_allclose(told[left], (logits[asked] - log_z)[left], atol=0.15 + rounding)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_no_thetas_at_every_edge(edge_models, edge):
+    rows, theta, out = EDGES[edge]
+    at = edge_models[edge](np.empty((0, len(theta))))
+    assert at.sample(3, exclude=out).ids.shape == (3, 0) and at.sample(3).label == "exact"
+    ordered = at.sample_without_replacement(1, exclude=out)
+    assert ordered.ids.shape == ordered.logits.shape == (0, 1) and ordered.threshold.shape == ordered.labels.shape == (
+        0,
+    )
+    for estimate in (at.log_partition(exclude=out), at.entropy(exclude=out)):
+        assert estimate.value.shape == estimate.rows.shape == estimate.labels.shape == estimate.bound.shape == (0,)
+    assert at.expectation(exclude=out).value.shape == (0, rows.shape[1])
+    assert at.log_prob(np.empty((2, 0), np.int64)).value.shape == (2, 0)

@@ -1,12 +1,14 @@
 """What a user touches: shapes, types, exclusions and refusals of every question to a `Distribution`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from lazygumbel import (
+    Bounded,
     Distribution,
     ExactIndex,
     Exhaustive,
@@ -22,7 +24,8 @@ from lazygumbel import (
     TopKOnly,
     UniformTail,
 )
-from statistics_helpers import logits_of, make_rows, mean_p, probabilities_of
+from lazygumbel.methods.base import Seen
+from statistics_helpers import logits_of, make_rows, mean_p, partition_model, probabilities_of
 
 N, D = 300, 5
 ROWS = make_rows(N, D, varied=True, seed=1)
@@ -36,13 +39,13 @@ def exact_model() -> LogLinear:
     return LogLinear(ExactIndex.build(Features.of(ROWS)))
 
 
-def partition_model() -> LogLinear:
-    return LogLinear(PartitionIndex.build(Features.of(ROWS), cells=20, probe=3, rng=0))
+def raced_model() -> LogLinear:
+    return partition_model(N, D, varied=True, seed=1, cells=20)
 
 
 @pytest.fixture(scope="module", params=["exact", "partition"])
 def model(request: pytest.FixtureRequest) -> LogLinear:
-    return exact_model() if request.param == "exact" else partition_model()
+    return exact_model() if request.param == "exact" else raced_model()
 
 
 # Shapes and types
@@ -59,7 +62,11 @@ def check_estimate(estimate, shape: tuple[int, ...], batch: tuple[int, ...]) -> 
     check_array(estimate.rows, batch, np.int64)
     for end in estimate.interval():
         check_array(end, shape, np.float64)
-    assert estimate.label in ("exact", "calibrated", "heuristic") and estimate.exact == (estimate.label == "exact")
+    assert estimate.label in ("exact", "bounded", "heuristic") and estimate.exact == (estimate.label == "exact")
+    assert estimate.labels.shape == batch and set(estimate.labels.reshape(-1).tolist()) <= {estimate.label}
+    check_array(estimate.bound, batch, np.float64)
+    assert (np.isnan(estimate.bound) == (estimate.labels == "heuristic")).all()
+    assert (estimate.bound[estimate.labels == "exact"] == 0).all()
 
 
 @pytest.mark.parametrize("batch", list(SHAPES))
@@ -98,6 +105,9 @@ def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
         check_array(drawn.ids, shape + batch, np.int64)
         check_array(drawn.values, shape + batch, np.float64)
         check_array(drawn.rows, batch, np.int64)
+        assert drawn.labels.shape == batch
+        check_array(drawn.bound, batch, np.float64)
+        check_array(drawn.violations, batch, np.int64)
     for size in (1, 6, N):
         ordered = dist.sample_without_replacement(size, rng=0)
         check_array(ordered.ids, (*batch, size), np.int64)
@@ -105,6 +115,8 @@ def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
             check_array(values, (*batch, size), np.float64)
         check_array(ordered.threshold, batch, np.float64)
         check_array(ordered.rows, batch, np.int64)
+        check_array(ordered.bound, batch, np.float64)
+        assert ordered.labels.shape == batch
         check_array(ordered.log_partition, batch, np.float64)
     for exclude in (None, [3, 4]):
         best = dist.top_k(6, exclude=exclude)
@@ -118,18 +130,36 @@ def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
     assert dist.top_k(N + 5).ids.shape == (*batch, N)
 
 
+ASKS: tuple[Callable[[Distribution, object], object], ...] = (
+    lambda d, rng: d.log_partition(rng=rng).value,
+    lambda d, rng: d.expectation(rng=rng).value,
+    lambda d, rng: d.expectation(lambda ids: ids % 3, rng=rng).value,
+    lambda d, rng: d.entropy(rng=rng).value,
+    lambda d, rng: d.log_prob(np.zeros((3, *d.batch_shape), dtype=np.int64), rng=rng).value,
+    lambda d, rng: d.sample(5, rng=rng).ids,
+    lambda d, rng: d.sample_without_replacement(5, rng=rng).ids,
+    lambda d, _: d.top_k(5).ids,
+)
+
+
 def test_a_batch_of_one_and_a_bare_theta_agree(model: LogLinear) -> None:
     bare, one = model(THETAS[0]), model(THETAS[:1])
-    for ask in (
-        lambda d: d.log_partition(rng=1).value,
-        lambda d: d.expectation(rng=1).value,
-        lambda d: d.entropy(rng=1).value,
-        lambda d: d.log_prob(np.zeros((3, *d.batch_shape), dtype=np.int64), rng=1).value,
-        lambda d: d.sample(5, rng=1).ids,
-        lambda d: d.sample_without_replacement(5, rng=1).ids,
-        lambda d: d.top_k(5).ids,
-    ):
-        np.testing.assert_array_equal(np.ravel(ask(bare)), np.ravel(ask(one)))
+    for ask in ASKS:
+        np.testing.assert_array_equal(np.ravel(ask(bare, 1)), np.ravel(ask(one, 1)))
+
+
+def test_a_batch_is_its_thetas_one_by_one(varied_model: LogLinear) -> None:
+    """By the default method over a partition, with one generator: each theta has seeds of its own."""
+    model = varied_model
+    thetas = np.concatenate([10 * make_rows(3, 8, seed=3), np.zeros((1, 8)), 300 * make_rows(2, 8, seed=3)])
+    for ask in ASKS:
+        together, rng = ask(model(thetas), np.random.default_rng(1)), np.random.default_rng(1)
+        for b, theta in enumerate(thetas):
+            axis = 0 if np.shape(together)[0] == len(thetas) else 1  # samples come before the batch
+            np.testing.assert_array_equal(np.take(together, b, axis), ask(model(theta), rng))
+    # Control: equal thetas of a batch have other seeds.
+    twice = model(np.tile(thetas[:1], (2, 1))).log_partition(rng=1)
+    assert twice.label == "bounded" and twice.value[0] != twice.value[1]
 
 
 def test_a_distribution_says_what_it_is(model: LogLinear) -> None:
@@ -168,14 +198,48 @@ def test_the_mode_and_the_top_are_the_true_ones() -> None:
 
 
 def test_rel_err_sets_the_budget_of_the_default_method() -> None:
-    features = Features.of(make_rows(5000, 4, seed=3))
-    dist = LogLinear(PartitionIndex.build(features, cells=50, rng=0))(np.ones(4))
-    rough, fine = (dist.log_partition(rel_err=e, rng=0) for e in (0.5, 0.1))
-    assert fine.rows > rough.rows and fine.stderr < rough.stderr
-    truth = dist.log_partition(method=Exhaustive()).value
-    assert abs(fine.value - truth) < 0.1
+    model = partition_model(20_000, 16, varied=True, seed=2, cells=40, coordinates=4)
+    theta = 2 * make_rows(1, 16, seed=3)[0]
+    log_z = np.logaddexp.reduce(logits_of(make_rows(20_000, 16, varied=True, seed=2), theta))
+    dist = model(np.tile(theta, (200, 1)))
+    asked = (0.1, 0.03, 0.01)
+    found = [dist.log_partition(rel_err=e, rng=0) for e in asked]
+    for rel_err, estimate in zip(asked, found, strict=True):
+        assert estimate.label == "bounded"
+        relative = np.expm1(estimate.value - log_z)
+        assert np.sqrt(np.mean(relative**2)) < 1.2 * rel_err
+    rough, middle, fine = (e.rows.mean() for e in found)
+    assert rough < middle < fine / 2
+    # Control: a tenth of the error asked for is not met.
+    assert np.sqrt(np.mean(np.expm1(found[0].value - log_z) ** 2)) > 0.01
+    np.testing.assert_array_equal(dist.log_partition(rng=0).value, found[2].value)  # 1% is the default
     for ask in (dist.entropy, dist.expectation):
+        assert ask(rel_err=0.01, rng=0).rows.mean() > 2 * ask(rel_err=0.1, rng=0).rows.mean()
+    exact = exact_model()(THETAS)
+    assert exact.log_partition(rel_err=0.1).exact
+    poor = LogLinear(FaissIndex.build(Features.of(make_rows(5000, 4, seed=3)), "HNSW16"))(np.ones(4))
+    rough, fine = (poor.log_partition(rel_err=e, rng=0) for e in (0.5, 0.1))
+    assert fine.rows > rough.rows and fine.stderr < rough.stderr
+    for ask in (poor.entropy, poor.expectation):
         assert ask(rel_err=1.0, rng=0).rows > ask(rel_err=1.9, rng=0).rows
+
+
+class Halved:
+    """An estimator that finds half of Z."""
+
+    def moments(self, query, f, rng) -> Seen:
+        seen = Exhaustive().moments(query, f, rng)
+        return seen._replace(moments=replace(seen.moments, total=seen.moments.total / 2))
+
+
+def test_probabilities_are_at_most_one(model: LogLinear) -> None:
+    """log Z is an estimate, and may be below the logit of a row with nearly all mass."""
+    best = int(np.argmax(logits_of(ROWS, THETAS[0])))
+    dist = model(THETAS[0], temperature=0.01)
+    assert logits_of(ROWS, THETAS[0], 0.01)[best] - dist.log_partition(method=Halved()).value > 0.5
+    told = dist.log_prob([best, 0], method=Halved()).value
+    assert told[0] == 0.0 and told[1] < -1.0
+    np.testing.assert_allclose(told[1], dist.log_prob(0, method=Exhaustive()).value + np.log(2), atol=1e-3)
 
 
 # Exclusions
@@ -229,7 +293,12 @@ def test_exclusions_equal_brute_force(model: LogLinear, way: str) -> None:
         np.testing.assert_array_equal(np.isneginf(found), (p == 0).T)
         np.testing.assert_allclose(np.exp(found), p.T, rtol=1e-4)
         assert dist.log_partition(**ask).exact
-    assert not np.isin(dist.sample(50, exclude=exclude, rng=0).ids[:, 0], excluded[0]).any()
+    drawn, ordered = dist.sample(50, exclude=exclude, rng=0), dist.sample_without_replacement(1, exclude=exclude, rng=0)
+    estimate, mean = dist.log_partition(exclude=exclude, rng=0), dist.expectation(exclude=exclude, rng=0)
+    for b, out in enumerate(excluded):
+        assert not np.isin(drawn.ids[:, b], out).any() and ordered.ids[b] not in out
+        assert abs(estimate.value[b] - log_z[b]) < 0.1  # by the default method, at 1%
+        assert (np.abs(mean.value[b] - p[b] @ ROWS) < 6 * mean.stderr[b] + 1e-4).all()
 
 
 @pytest.mark.parametrize("way", list(masks()))
@@ -254,7 +323,7 @@ def test_few_rows_left_far_down_the_ranking() -> None:
     order = np.argsort(-logits_of(ROWS, THETAS[0]))
     kept = np.concatenate([order[5:10], order[200:205]])
     exclude = np.setdiff1d(np.arange(N), kept)
-    for model in (exact_model(), partition_model()):
+    for model in (exact_model(), raced_model()):
         dist = model(THETAS[0])
         np.testing.assert_array_equal(dist.top_k(8, exclude=exclude).ids, kept[:8])
         np.testing.assert_array_equal(dist.top_k(10, exclude=exclude).ids, kept)
@@ -264,7 +333,7 @@ def test_few_rows_left_far_down_the_ranking() -> None:
         assert sorted(dist.sample_without_replacement(10, exclude=exclude, rng=0).ids) == sorted(kept)
 
 
-@pytest.mark.parametrize("build", [ExactIndex.build, lambda f: PartitionIndex.build(f, cells=15, probe=2, rng=0)])
+@pytest.mark.parametrize("build", [ExactIndex.build, lambda f: FaissIndex.build(f, "HNSW4")])
 def test_estimates_with_the_head_excluded_are_unbiased(build: Callable[[Features], Index]) -> None:
     theta = THETAS[0]
     order = np.argsort(-logits_of(ROWS, theta))
@@ -372,6 +441,7 @@ def test_bad_questions_are_refused_by_name(model: LogLinear, ask: Ask, name: str
         (LazyGumbel(), ["log_partition", "expectation", "entropy", "log_prob"]),
         (FixedCutoff(), ["log_partition", "expectation", "entropy", "log_prob", "sample_without_replacement"]),
         (UniformTail(), ["sample", "sample_without_replacement"]),
+        (Bounded, ["sample", "log_partition", "expectation", "entropy", "sample_without_replacement"]),
         (TopKOnly(5), ["sample_without_replacement"]),
         (Frozen(3), ["expectation", "entropy", "log_prob", "sample_without_replacement"]),
         (Frozen, ["log_partition", "sample"]),

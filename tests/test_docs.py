@@ -1,5 +1,10 @@
-"""The README and the pages under docs run as written: Python in order, page by page, and every `$ lazygumbel` line."""
+"""The README and the pages under docs run as written: Python in order, page by page, and every `$ lazygumbel` line.
 
+A block of text right after one of Python is what it prints, word for word, on pages that need no data set.
+"""
+
+import contextlib
+import io
 import re
 import shlex
 from pathlib import Path
@@ -27,14 +32,26 @@ def small_rows() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((len(WORDS), 50), dtype=np.float32)
 
 
+def python_and_output(page: Path) -> list[tuple[str, str | None]]:
+    """The blocks of Python, each with the block of text that follows it, if one does."""
+    pattern = r"^```python\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?"
+    found = re.finditer(pattern, page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [(block[1], block[2]) for block in found]
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
-def test_python_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a few thousand random rows in place of the word vectors."""
+def test_python_runs_and_prints_what_is_shown(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a few thousand random rows in place of the word vectors, where what is printed differs from what is shown."""
     monkeypatch.setattr(datasets, "glove", lambda: lg.Features.of(small_rows(), names=WORDS).unit_norm())
     monkeypatch.chdir(tmp_path)
+    stands_alone = "datasets.glove" not in page.read_text(encoding="utf-8")
     names: dict[str, object] = {"__name__": "page"}
-    for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), names)
+    for block, shown in python_and_output(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, str(page), "exec"), names)
+        if stands_alone and shown is not None:
+            assert printed.getvalue() == shown
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)

@@ -118,8 +118,8 @@ class TestOptimum:
             (lg.Exhaustive(), 1e-6, 1.0),
             (Anchored(), 1e-5, 0.15),
             (Anchored(size=200, reach=1.0), 1e-4, 0.1),
-            (lg.Stratified(rel_err=0.05), 0.03, 1.0),  # learnt thetas are unlike rows: of so few, it looks at all
-            (lg.UniformTail(k=300, l=600), 0.002, 0.4),
+            (lg.Bounded(rel_err=0.05), 0.002, 0.3),
+            (lg.UniformTail(k=150, l=600), 0.002, 0.4),
         ],
         ids=str,
     )
@@ -287,7 +287,7 @@ def same(a: lg.Fit, b: lg.Fit) -> bool:
 class TestResume:
     @pytest.mark.parametrize(
         "method",
-        [Anchored(size=200, reach=0.5), lg.UniformTail(k=100, l=200), lg.Stratified(rel_err=0.1), lg.Exhaustive()],
+        [Anchored(size=200, reach=0.5), lg.UniformTail(k=100, l=200), lg.Bounded(rel_err=0.1), lg.Exhaustive()],
         ids=str,
     )
     @pytest.mark.parametrize("at", [30, 37])  # a checkpoint, and between two
@@ -523,7 +523,7 @@ class TestCommand:
         [
             ("anchored", Anchored()),
             ("exhaustive", lg.Exhaustive()),
-            ("stratified", lg.Stratified()),
+            ("bounded", lg.Bounded()),
             ("uniform-tail", lg.UniformTail(k=548, l=5478)),
             ("top-k", lg.TopKOnly(3000)),
         ],

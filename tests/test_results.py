@@ -14,12 +14,17 @@ from scipy.stats import norm
 
 from lazygumbel.features import Features
 from lazygumbel.indexes.exact import ExactIndex
-from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws, TopK, worse_label
+from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws, TopK, weakest
 
 fixed = settings(derandomize=True, deadline=None, max_examples=80)
 batches = st.sampled_from([(), (1,), (3,)])
 seeds = st.integers(0, 10**6)
 Record = TypeVar("Record", TopK, Draws, OrderedDraws, Estimate, Moments)
+
+
+def claim(label: Label, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """The same label for every theta."""
+    return np.full(shape, label, dtype="U10")
 
 
 def check_same(a: Any, b: Any, rtol: float = 0.0) -> None:
@@ -31,7 +36,10 @@ def check_same(a: Any, b: Any, rtol: float = 0.0) -> None:
         elif isinstance(x, np.ndarray | np.generic):
             assert x.shape == np.shape(y), field.name
             assert x.dtype == y.dtype, field.name
-            np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol, err_msg=field.name)
+            if x.dtype.kind == "U":
+                np.testing.assert_array_equal(x, y, err_msg=field.name)
+            else:
+                np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol, err_msg=field.name)
         else:
             assert x == y, field.name
 
@@ -114,13 +122,13 @@ def test_top_k_is_exact_only_when_both_are():
 
 # Draws
 
-LABELS: tuple[Label, ...] = ("exact", "calibrated", "heuristic")
+LABELS: tuple[Label, ...] = ("exact", "bounded", "calibrated", "heuristic")
 
 
 def gumbel_max(perturbed: np.ndarray, ids: np.ndarray, rows: np.ndarray, label: Label = "exact") -> Draws:
     """The winners among `ids` of perturbed logits of shape sample_shape + batch + (n,)."""
     chosen = perturbed[..., ids]
-    return Draws(ids[chosen.argmax(axis=-1)], chosen.max(axis=-1), rows, label)
+    return Draws(ids[chosen.argmax(axis=-1)], chosen.max(axis=-1), rows, claim(label, rows.shape))
 
 
 @fixed
@@ -134,19 +142,68 @@ def test_draws_of_shards_are_draws(
     counts = [np.full(batch, len(shard)) for shard in shards]
     whole = gumbel_max(perturbed, np.arange(n), np.full(batch, n))
     check_merges([gumbel_max(perturbed, s, c) for s, c in zip(shards, counts, strict=True)], whole)
-    nothing = Draws(whole.ids * 0 - 1, np.full_like(whole.values, -np.inf), np.zeros(batch, np.int64), "exact")
+    nothing = Draws(
+        whole.ids * 0 - 1, np.full_like(whole.values, -np.inf), np.zeros(batch, np.int64), claim("exact", batch)
+    )
     check_same(whole.merge(nothing), whole)
     check_same(nothing.merge(whole), whole)
 
 
 def test_the_weaker_label_survives():
-    draws = Draws(np.array([1]), np.array([0.5]), np.array(3), "exact")
+    draws = Draws(np.array([1]), np.array([0.5]), np.array(3), claim("exact"))
     for i, a in enumerate(LABELS):
-        assert replace(draws, label=a).exact is (a == "exact")
+        assert replace(draws, labels=claim(a)).exact is (a == "exact")
         for j, b in enumerate(LABELS):
             weaker = LABELS[max(i, j)]
-            assert worse_label(a, b) == weaker
-            assert replace(draws, label=a).merge(replace(draws, label=b)).label == weaker
+            assert weakest((a, b)) == weakest([b, a, "exact"]) == weaker
+            assert replace(draws, labels=claim(a)).merge(replace(draws, labels=claim(b))).label == weaker
+    assert weakest([]) == "exact"
+
+
+RECORDS: dict[str, Callable[..., Any]] = {
+    "Draws": lambda rows, **claims: Draws(
+        np.zeros((2, *rows.shape), np.int64), np.zeros((2, *rows.shape)), rows, **claims
+    ),
+    "OrderedDraws": lambda rows, **claims: OrderedDraws(
+        np.zeros((*rows.shape, 2), np.int64), *np.zeros((2, *rows.shape, 2)), np.zeros(rows.shape), rows, **claims
+    ),
+    "Estimate": lambda rows, **claims: Estimate(
+        np.zeros(rows.shape),
+        np.zeros(rows.shape),
+        rows,
+        moments=Moments(np.zeros(rows.shape), np.ones(rows.shape), np.zeros(rows.shape)),
+        **claims,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_labels_and_bounds_are_kept_theta_by_theta(kind: str):
+    make, rows = RECORDS[kind], np.array([5, 6, 7])
+    a = make(rows, labels=np.array(["exact", "bounded", "heuristic"]), bound=np.array([0.0, 0.1, np.nan]))
+    assert a.label == "heuristic" and not a.exact
+    np.testing.assert_array_equal(a.bound, [0.0, 0.1, np.nan])
+    b = make(rows, labels=np.array(["bounded", "bounded", "exact"]), bound=np.array([0.2, 0.4, 0.0]))
+    merged = a.merge(b)
+    assert merged.labels.tolist() == ["bounded", "bounded", "heuristic"]
+    np.testing.assert_array_equal(merged.bound, [0.2, 0.4, np.nan])
+    np.testing.assert_array_equal(merged.rows, 2 * rows)
+    check_same(b.merge(a), merged)
+    # Without a bound none is known, but of what is exact.
+    plain = make(rows, labels=np.array(["bounded", "exact", "heuristic"]))
+    np.testing.assert_array_equal(plain.bound, [np.nan, 0.0, np.nan])
+    bare = make(np.array(4), labels=claim("exact"))
+    for record in (bare, bare.merge(bare)):
+        assert record.labels.shape == () and record.bound == 0.0
+        assert type(record.bound) is np.ndarray and type(record.labels) is np.ndarray
+    assert make(np.empty(0, np.int64), labels=claim("heuristic", (0,))).label == "exact"
+
+
+def test_violations_add_up():
+    make, rows, labels = RECORDS["Draws"], np.array([5, 6]), claim("bounded", (2,))
+    assert make(rows, labels=labels).violations.tolist() == [0, 0]
+    a, b = (make(rows, labels=labels, violations=np.array(found)) for found in ([1, 0], [2, 3]))
+    assert a.merge(b).violations.tolist() == [3, 3]
 
 
 # Ordered draws
@@ -164,7 +221,7 @@ def ordered(logits: np.ndarray, gumbels: np.ndarray, ids: np.ndarray, k: int) ->
         values[..., :k],
         threshold,
         np.full(logits.shape[:-1], len(ids)),
-        "exact",
+        claim("exact", logits.shape[:-1]),
     )
 
 
@@ -179,7 +236,7 @@ def test_ordered_draws_of_shards_are_ordered_draws(shards: list[np.ndarray], bat
     check_merges([ordered(logits, gumbels, shard, k) for shard in shards], whole)
     lowest = np.full((*batch, k), -np.inf)
     none = np.zeros(batch, np.int64)
-    nothing = OrderedDraws(whole.ids * 0 - 1, lowest, lowest, np.full(batch, -np.inf), none, "exact")
+    nothing = OrderedDraws(whole.ids * 0 - 1, lowest, lowest, np.full(batch, -np.inf), none, claim("exact", batch))
     check_same(whole.merge(nothing), whole)
     check_same(nothing.merge(whole), whole)
 
@@ -203,7 +260,7 @@ def test_ordered_draws_derive_what_the_formulas_say(batch: tuple[int, ...], k: i
 
 def test_inclusion_keeps_its_digits_when_tiny_and_does_not_overflow_when_sure():
     logits, threshold = np.array([-30.0, 2000.0]), np.array(8.0)
-    draws = OrderedDraws(np.array([0, 1]), logits, logits + 39, threshold, np.array(2), "exact")
+    draws = OrderedDraws(np.array([0, 1]), logits, logits + 39, threshold, np.array(2), claim("exact"))
     np.testing.assert_allclose(draws.inclusion, [np.exp(-38), 1], rtol=1e-12)
 
 
@@ -270,13 +327,14 @@ def test_estimates_of_shards_are_estimates(
     check_merges([a, b, c], a + b + c, rtol=1e-9)
     empty = np.zeros((*batch, *value))
     zero = Moments(np.full(batch, -np.inf), np.zeros(batch), np.zeros(batch), empty, empty, empty)
+    claims = claim("bounded", batch), np.full(batch, 0.1)
     for make, truth, stderr in expected:
-        whole = make(a + b + c, np.full(batch, n), "exact")
+        whole = make(a + b + c, np.full(batch, n), *claims)
         np.testing.assert_allclose(whole.value, truth, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(whole.stderr, stderr, rtol=1e-6, atol=1e-9)
         assert np.shape(whole.value) == np.shape(whole.stderr) == truth.shape
-        check_merges([make(*p, "exact") for p in parts], whole, rtol=1e-6)
-        nothing = make(zero, np.zeros(batch, np.int64), "exact")
+        check_merges([make(*p, *claims) for p in parts], whole, rtol=1e-6)
+        nothing = make(zero, np.zeros(batch, np.int64), claim("exact", batch), np.zeros(batch))
         assert np.isposinf(nothing.stderr).all() and not np.isfinite(nothing.value).any()
         check_same(whole.merge(nothing), whole)
         check_same(nothing.merge(whole), whole)
@@ -286,7 +344,7 @@ def test_estimates_of_shards_are_estimates(
 def test_estimates_far_apart_neither_overflow_nor_vanish():
     def at(shift: float) -> Estimate:
         moments = Moments(np.array(shift), np.array(2.0), np.array(0.25))
-        return Estimate.of_log_partition(moments, np.array(1), "calibrated")
+        return Estimate.of_log_partition(moments, np.array(1), claim("calibrated"), np.array(0.1))
 
     for a, b in ((-5000.0, 5000.0), (5000.0, -5000.0)):
         merged = at(a).merge(at(b))
@@ -299,17 +357,17 @@ def test_estimates_far_apart_neither_overflow_nor_vanish():
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999])
 def test_the_interval_is_the_normal_one(level: float):
     value, stderr = np.array([[0.0, -3.5], [2.0, 7.0]]), np.array([[1.0, 0.2], [0.0, 3.0]])
-    low, high = Estimate(value, stderr, np.array([1, 2]), "heuristic").interval(level)
+    low, high = Estimate(value, stderr, np.array([1, 2]), claim("heuristic", (2,))).interval(level)
     width = norm.ppf(0.5 + level / 2) * stderr
     np.testing.assert_allclose(low, value - width)
     np.testing.assert_allclose(high, value + width)
     if level == 0.95:
-        assert np.array_equal(Estimate(value, stderr, np.array(1), "exact").interval()[1], high)
+        assert np.array_equal(Estimate(value, stderr, np.array(1), claim("exact")).interval()[1], high)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 1.5, 95, float("nan")])
 def test_a_level_outside_zero_and_one_is_refused(level: float):
-    estimate = Estimate(np.array(0.0), np.array(1.0), np.array(1), "exact")
+    estimate = Estimate(np.array(0.0), np.array(1.0), np.array(1), claim("exact"))
     with pytest.raises(ValueError, match=f"level must lie strictly between 0 and 1, not {level}"):
         estimate.interval(level)
 
@@ -323,12 +381,12 @@ def example(kind: str, batch: tuple[int, ...], width: int = 3) -> Any:
     moments = Moments(one, one, one, reals, reals, reals)
     return {
         "TopK": TopK(ids, reals.astype(np.float32), rows, exact=True, k=width),
-        "Draws": Draws(np.zeros((width, *batch), np.int64), np.zeros((width, *batch)), rows, "exact"),
-        "OrderedDraws": OrderedDraws(ids, reals, reals, one, rows, "exact"),
+        "Draws": Draws(np.zeros((width, *batch), np.int64), np.zeros((width, *batch)), rows, claim("exact", batch)),
+        "OrderedDraws": OrderedDraws(ids, reals, reals, one, rows, claim("exact", batch)),
         "Moments": moments,
-        "log partition": Estimate.of_log_partition(moments, rows, "exact"),
-        "expectation": Estimate.of_expectation(moments, rows, "exact"),
-        "entropy": Estimate(one, one, rows, "exact"),
+        "log partition": Estimate.of_log_partition(moments, rows, claim("exact", batch), one),
+        "expectation": Estimate.of_expectation(moments, rows, claim("exact", batch), one),
+        "entropy": Estimate(one, one, rows, claim("exact", batch)),
     }[kind]
 
 
@@ -353,7 +411,7 @@ def test_different_widths_are_refused(kind: str, widths: tuple[int, int]):
 
 def test_draws_with_another_reading_of_the_same_shape_are_refused():
     ids, values = np.zeros((4, 3), np.int64), np.zeros((4, 3))
-    batched, single = (Draws(ids, values, np.zeros(batch, np.int64), "exact") for batch in ((3,), ()))
+    batched, single = (Draws(ids, values, np.zeros(batch, np.int64), claim("exact", batch)) for batch in ((3,), ()))
     with pytest.raises(ValueError, match=r"batch shapes \(3,\) and \(\) do not merge"):
         batched.merge(single)
 
@@ -367,7 +425,7 @@ def test_different_kinds_of_estimates_are_refused():
         with pytest.raises(ValueError, match="does not merge; merge its log_partition or expectation instead"):
             a.merge(b)
     with pytest.raises(ValueError, match="moments hold no weighted sum"):
-        Estimate.of_expectation(log_partition.moments, np.array(1), "exact")
+        Estimate.of_expectation(log_partition.moments, np.array(1), claim("exact"), np.array(0.0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

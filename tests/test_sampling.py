@@ -1,4 +1,4 @@
-"""Samplers against the exact softmax: every sampler, every index, four temperatures, equal and varied norms."""
+"""Samplers against the exact softmax: every sampler, four temperatures, equal and varied norms, several indexes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +13,18 @@ from lazygumbel.audit import miss_fixed
 from lazygumbel.budgets import sampling_budget, sampling_failure, tail_work
 from lazygumbel.gumbel import cutoff_of_rate, gumbel
 from lazygumbel.methods import Sampler
-from statistics_helpers import CountingIndex, PoorIndex, chi_square_p, logits_of, make_rows, mean_p, probabilities_of
+from statistics_helpers import (
+    CountingIndex,
+    PoorIndex,
+    across_model,
+    chi_square_p,
+    logits_of,
+    make_rows,
+    mean_p,
+    partition_model,
+    probabilities_of,
+    race,
+)
 
 N, D, DRAWS = 2_000, 16, 200_000
 HEAD = {"lsh": 200}  # with a head of 400 in 2,000 rows LSH scans everything, which tests nothing
@@ -32,7 +43,6 @@ def theta_of(seed: int = 5) -> np.ndarray:
 
 INDEXES: dict[str, Callable[[lg.Features], lg.Index]] = {
     "exact": lg.ExactIndex.build,
-    "partition": lambda f: lg.PartitionIndex.build(f, cells=40, probe=16, rng=0),
     "lsh": lambda f: lg.LSHIndex.build(f, gap=0.7, delta=0.5, tables=128, rng=1),
     "hnsw": lambda f: lg.FaissIndex.build(f, "HNSW32"),
     "ivf": lambda f: lg.FaissIndex.build(f, "IVF32,Flat", parameters="nprobe=12"),
@@ -41,6 +51,8 @@ INDEXES: dict[str, Callable[[lg.Features], lg.Index]] = {
 
 @cache
 def model_of(index: str, norms: str = "unit") -> lg.LogLinear:
+    if index == "partition":
+        return partition_model(N, D, varied=norms == "varied", seed=1, cells=40)
     return lg.LogLinear(INDEXES[index](lg.Features.of(rows_of(norms))))
 
 
@@ -60,35 +72,85 @@ def fixed(model: lg.LogLinear, theta: np.ndarray, temperature: float, k: int) ->
 
 
 SAMPLERS: dict[str, Callable[[lg.LogLinear, np.ndarray, float, int], Sampler]] = {
+    "bounded": lambda *_: lg.Bounded(),
     "exhaustive": lambda *_: lg.Exhaustive(),
     "lazy": lazy,
     "fixed": fixed,
 }
+CASES = (
+    ("bounded", "partition"),
+    ("exhaustive", "exact"),
+    ("exhaustive", "partition"),  # by bytes
+    ("lazy", "exact"),
+    ("lazy", "lsh"),
+    ("lazy", "hnsw"),
+    ("fixed", "exact"),
+    ("fixed", "partition"),
+    ("fixed", "ivf"),
+)
 TEMPERATURES = (0.02, 0.05, 1.0, 50.0)
 NORMS = ("unit", "varied")
-TESTS = len(SAMPLERS) * len(INDEXES) * len(TEMPERATURES) * len(NORMS)
+TESTS = len(CASES) * len(TEMPERATURES) * len(NORMS)
+
+
+def draw(
+    model: lg.LogLinear, theta: np.ndarray, temperature: float, method: Sampler, draws: int, seed: int
+) -> lg.Draws:
+    """`draws` samples of one theta; those of `Bounded` by races, not by the dense pass that so many would get."""
+    if not isinstance(method, lg.Bounded):
+        return model(theta, temperature=temperature).sample(draws, method=method, rng=seed)
+    drawn = race(model, theta, draws, temperature=temperature, method=method, rng=seed)
+    assert (drawn.labels == "bounded").all() and drawn.rows.max() < N, "a dense pass was made: this tests nothing"
+    return drawn
 
 
 @pytest.mark.parametrize("norms", NORMS)
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), CASES)
 def test_draws_follow_the_softmax(sampler, index, temperature, norms):
     seed = crc32(f"{sampler} {index} {temperature} {norms}".encode())
     model, theta = model_of(index, norms), theta_of()
     method = SAMPLERS[sampler](model, theta, temperature, HEAD.get(index, 400))
-    drawn = model(theta, temperature=temperature).sample(DRAWS, method=method, rng=seed)
+    drawn = draw(model, theta, temperature, method, DRAWS, seed)
     p = chi_square_p(drawn.ids, probabilities_of(rows_of(norms), theta, temperature))
     assert p > 1e-4 / TESTS, f"seed {seed}, {method}: p = {p}"
 
 
+@pytest.mark.parametrize("sampler", ["bounded", "exhaustive"])
+@pytest.mark.parametrize(("length", "excluding"), [(0.0, False), (2.0, True), (12.0, False), (12.0, True)])
+def test_draws_over_many_chunks(sampler, length, excluding):
+    """Blocks are weighed in chunks of 4,096 rows; the models above have one."""
+    n = 20_000
+    rows, theta = make_rows(n, D, varied=True, seed=2), length * make_rows(1, D, seed=3)[0]
+    model = partition_model(n, D, varied=True, seed=2, cells=40, coordinates=2)
+    out = np.argsort(-(rows @ theta))[:500] if excluding else np.arange(0)
+    method = SAMPLERS[sampler](model, theta, 1.0, 0)
+    if sampler == "bounded":
+        drawn = race(model, theta, 60_000, each=50, method=method, rng=28, exclude=out)
+        assert (drawn.labels == "bounded").all() and drawn.rows.max() < n
+    else:
+        drawn = model(theta).sample(60_000, method=method, rng=28, exclude=out)
+    exact = probabilities_of(rows, theta, exclude=out)
+    chunk = model.features.locate(np.arange(n)) // 4_096
+    masses = np.bincount(chunk, exact)
+    p = chi_square_p(drawn.ids, exact), chi_square_p(chunk[drawn.ids], masses)
+    assert min(p) > 1e-6, f"seed 28: p = {p}"
+    # Control: the chunk whose mass is nearest to a third has a tenth of its mass too little.
+    masses[np.abs(masses - 1 / 3).argmin()] *= 0.9
+    wrong = chi_square_p(chunk[drawn.ids], masses)
+    assert wrong < 1e-10, f"a chunk that is drawn too rarely goes unnoticed: p = {wrong}"
+    log_z = np.logaddexp.reduce(np.delete(logits_of(rows, theta), out))
+    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=log_z).cdf).pvalue
+    assert p > 1e-6, f"seed 28: values, p = {p}"
+
+
 @pytest.mark.parametrize("norms", NORMS)
-@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("index", [*INDEXES, "partition"])
 def test_the_approximate_indexes_are_put_to_the_test(index, norms):
     """Were their heads exact, the suite above would say nothing about gaps."""
     method = lg.LazyGumbel(k=HEAD.get(index, 400))
     audit = model_of(index, norms).audit(theta_of(), temperature=0.05, method=method)
-    assert (audit.recall[0] == 1) == (index == "exact"), f"recall {audit.recall[0]}"
+    assert (audit.recall[0] == 1) == (index in ("exact", "partition")), f"recall {audit.recall[0]}"
 
 
 def poor_model() -> lg.LogLinear:
@@ -111,6 +173,19 @@ def test_wrong_samplers_are_rejected(control):
     assert p < 1e-10, f"{control} goes unnoticed: p = {p}"
 
 
+def test_ceilings_that_are_too_low_are_noticed(monkeypatch):
+    """By the test of the draws, and by the draws themselves; with ceilings as they should be, by neither."""
+    model, theta, temperature = model_of("partition", "varied"), theta_of(), 0.05
+    exact = probabilities_of(rows_of("varied"), theta, temperature)
+    right = race(model, theta, 50_000, temperature=temperature, rng=10)
+    p = chi_square_p(right.ids, exact)
+    assert p > 1e-5 and not right.violations.any(), f"seed 10: p = {p}"
+    monkeypatch.setattr("lazygumbel.indexes.partition.index.error_quantile", lambda *_: -3.0)
+    wrong = race(model, theta, 50_000, temperature=temperature, rng=10)
+    p = chi_square_p(wrong.ids, exact)
+    assert p < 1e-10 and wrong.violations.all(), f"too low ceilings go unnoticed: p = {p}"
+
+
 def test_the_audited_gap_mends_a_poor_head():
     model, theta, temperature = poor_model(), theta_of(), 0.05
     method = lazy(model, theta, temperature, 400)
@@ -127,24 +202,62 @@ def test_claims():
         (lg.Exhaustive(), "exact", "exact"),
         (lg.LazyGumbel(), "exact", "heuristic"),
         (lg.LazyGumbel(k=N), "exact", "exact"),
-        (lg.FixedCutoff(delta=0.01), "calibrated", "heuristic"),
+        (lg.FixedCutoff(delta=0.01), "bounded", "heuristic"),
         (lg.FixedCutoff(k=100, l=100), "heuristic", "heuristic"),
         (lg.FixedCutoff(k=10, l=N), "exact", "exact"),
         (lg.TopKOnly(k=N), "exact", "exact"),
         (lg.TopKOnly(k=10), "heuristic", "heuristic"),
         (lg.Frozen(t=2), "heuristic", "heuristic"),
     ):
-        assert exact.sample(1, method=method, rng=0).label == over_exact, method
-        assert poor.sample(1, method=method, rng=0).label == over_poor, method
+        for at, label in ((exact, over_exact), (poor, over_poor)):
+            drawn = at.sample(1, method=method, rng=0)
+            assert drawn.label == drawn.labels == label, method
+            bound = {"exact": 0.0, "bounded": 0.01, "heuristic": np.nan}[label]
+            np.testing.assert_array_equal(drawn.bound, bound, err_msg=str(method))
+            assert drawn.violations == 0
+
+
+@cache
+def coarse_model() -> lg.LogLinear:
+    """Codes of four coordinates a nibble: twice theta at a temperature of 0.05 is too much for them."""
+    return partition_model(N, D, seed=1, cells=40, coordinates=4)
+
+
+def test_the_claims_of_the_default_are_made_theta_by_theta():
+    assert coarse_model()(theta_of()).sample(rng=0).bound == 1e-4
+    thetas = np.stack([theta_of(), 20 * theta_of(), theta_of(6)])
+    drawn = coarse_model()(thetas, temperature=0.05).sample(5, method=lg.Bounded(delta=1e-3), rng=0)
+    assert drawn.labels.tolist() == ["bounded", "exact", "bounded"] and drawn.label == "bounded"
+    assert drawn.bound.tolist() == [1e-3, 0.0, 1e-3] and drawn.violations.tolist() == [0, 0, 0]
+    assert drawn.rows[1] >= N > max(drawn.rows[0], drawn.rows[2])
+    # A race for so many is given up, and what is left is drawn by one pass over all rows.
+    many = model_of("partition")(theta_of(), temperature=0.05).sample(DRAWS, rng=0)
+    assert many.label == "bounded" and N < many.rows < DRAWS / 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"delta": 0.0}, {"delta": 0.02}, {"delta": np.nan}, {"rel_err": 0}, {"rel_err": 1}]
+)
+def test_knobs_of_the_default_that_are_out_of_range(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        lg.Bounded(**options)
+
+
+def test_the_default_needs_its_index():
+    with pytest.raises(ValueError, match=r"Bounded needs a PartitionIndex, not ExactIndex; build one with"):
+        model_of("exact")(theta_of()).sample(1, method=lg.Bounded())
 
 
 @pytest.mark.parametrize("index", ["exact", "partition"])
 @pytest.mark.parametrize(
-    "method", [lg.Exhaustive(), lg.LazyGumbel(k=400, gap=50.0), lg.FixedCutoff(k=1600, l=20)], ids=repr
+    "method",
+    [lg.Exhaustive(by_bytes=False), lg.LazyGumbel(k=400, gap=50.0), lg.FixedCutoff(k=1600, l=20)],
+    ids=repr,
 )
 def test_blocks_and_chunks_change_nothing(monkeypatch, method, index):
     """Memory is bounded by going block by block, dense or lazy; here the blocks are small. (A gap of 50 is dense.)"""
     monkeypatch.setattr("lazygumbel.methods.base._SCORES_AT_ONCE", 300)
+    monkeypatch.setattr("lazygumbel.methods.exhaustive._SCORES_AT_ONCE", 1)
     monkeypatch.setattr("lazygumbel.methods.draw._ROWS_AT_ONCE", 5_000)
     drawn = model_of(index)(theta_of(), temperature=0.05).sample(50_000, method=method, rng=26)
     p = chi_square_p(drawn.ids, probabilities_of(rows_of("unit"), theta_of(), 0.05))
@@ -160,18 +273,26 @@ def value_p(drawn: lg.Draws, logits: np.ndarray) -> list[float]:
     rank = np.empty(len(logits), dtype=np.int64)
     rank[np.argsort(-logits)] = np.arange(len(logits))
     groups = np.digitize(rank[drawn.ids], [1, 20, 400])
-    tests = [drawn.values] + [drawn.values[groups == g] for g in range(4)]
+    tests = [drawn.values.reshape(-1)] + [drawn.values[groups == g] for g in range(4)]
     return [float(stats.kstest(v, stats.gumbel_r(loc=log_z).cdf).pvalue) for v in tests if len(v) >= 20]
 
 
+VALUED = (
+    ("bounded", "partition"),
+    ("exhaustive", "exact"),
+    ("exhaustive", "partition"),
+    ("lazy", "exact"),
+    ("fixed", "ivf"),
+)
+
+
 @pytest.mark.parametrize("temperature", [0.05, 1.0])
-@pytest.mark.parametrize("index", ["exact", "partition"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), VALUED)
 def test_values_are_gumbel_and_independent_of_ids(sampler, index, temperature):
     seed = crc32(f"values {sampler} {index} {temperature}".encode())
     model, theta = model_of(index), theta_of()
     method = SAMPLERS[sampler](model, theta, temperature, 400)
-    drawn = model(theta, temperature=temperature).sample(50_000, method=method, rng=seed)
+    drawn = draw(model, theta, temperature, method, 50_000, seed)
     found = value_p(drawn, logits_of(rows_of("unit"), theta, temperature))
     assert len(found) >= 4 and min(found) > 1e-6, f"seed {seed}, {method}: p = {found}"
 
@@ -184,6 +305,22 @@ def test_wrong_values_are_rejected():
     # With the gap ignored, a missed row that wins all the same does so with too large a value.
     ignored = poor_model()(theta, temperature=temperature).sample(50_000, method=lg.LazyGumbel(k=400), rng=13)
     assert min(value_p(ignored, logits)) < 1e-10
+
+
+def test_a_race_that_is_given_up_leaves_no_trace():
+    """Which races are given up depends on how long they take, and so does the value; it must not show in the draws."""
+    model, copies, each = across_model(), 800, 24
+    n = model.features.n - 1
+    drawn = model(np.tile(np.eye(1, D), (copies, 1))).sample(each, method=lg.Bounded(), rng=9)
+    given_up = drawn.rows > 2 * n  # the patience of a race is 4,101 refusals; then all rows are scored
+    assert 0.1 < given_up.mean() < 0.9, "this tests nothing"
+    law = stats.gumbel_r(loc=np.log(2 * n)).cdf
+    # Control: the values of those that were not given up are too large, by themselves.
+    assert stats.kstest(drawn.values[:, ~given_up].reshape(-1), law).pvalue < 1e-6
+    p = stats.binomtest(int((drawn.ids == n).sum()), copies * each, 0.5).pvalue
+    assert p > 1e-6, f"seed 9: ids, p = {p}"
+    p = stats.kstest(drawn.values.reshape(-1), law).pvalue
+    assert p > 1e-6, f"seed 9: values, p = {p}"
 
 
 # Work: the expected number of tail rows of Algorithm 1, the failure rate of Algorithm 2.
@@ -281,25 +418,48 @@ def test_many_samples_share_one_retrieval(method):
     assert counting.calls == 3
 
 
-@pytest.mark.parametrize("index", ["exact", "partition"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "index"), VALUED)
 def test_a_batch_draws_like_its_thetas(sampler, index):
-    model, temperature = model_of(index), 0.05
+    model, temperature, draws, each = model_of(index), 0.05, 40_000, 10
     thetas = np.stack([theta_of(5), theta_of(6), theta_of(7), theta_of(5)])
     method = SAMPLERS[sampler](model, thetas, temperature, 400)
-    drawn = model(thetas, temperature=temperature).sample(40_000, method=method, rng=20)
+    if sampler == "bounded":
+        drawn = model(np.tile(thetas, (draws // each, 1)), temperature=temperature).sample(each, method=method, rng=20)
+        assert (drawn.labels == "bounded").all() and drawn.rows.max() < N
+    else:
+        drawn = model(thetas, temperature=temperature).sample(draws, method=method, rng=20)
+    ids, values = drawn.ids.reshape(draws, 4), drawn.values.reshape(draws, 4)
     exact = [probabilities_of(rows_of("unit"), theta, temperature) for theta in thetas]
-    found = [chi_square_p(drawn.ids[:, b], exact[b]) for b in range(len(thetas))]
+    found = [chi_square_p(ids[:, b], exact[b]) for b in range(len(thetas))]
     assert min(found) > 1e-6, f"seed 20, {method}: p = {found}"
     # Drawn independently: equal thetas, and successive draws, agree as often as chance has it.
     agreement = float((exact[0] ** 2).sum())
     found = [
-        mean_p(drawn.ids[:, 0] == drawn.ids[:, 3], agreement),
-        mean_p(drawn.ids[:-1, 0] == drawn.ids[1:, 0], agreement),
-        float(stats.pearsonr(drawn.values[:, 0], drawn.values[:, 3]).pvalue),
-        float(stats.pearsonr(drawn.values[:-1, 0], drawn.values[1:, 0]).pvalue),
+        mean_p(ids[:, 0] == ids[:, 3], agreement),
+        mean_p(ids[:-1, 0] == ids[1:, 0], agreement),
+        float(stats.pearsonr(values[:, 0], values[:, 3]).pvalue),
+        float(stats.pearsonr(values[:-1, 0], values[1:, 0]).pvalue),
     ]
     assert min(found) > 1e-6, f"seed 20, {method}: p = {found}"
+
+
+@pytest.mark.parametrize("size", [1, 3, 3_000])
+def test_the_thetas_of_a_batch_are_drawn_as_if_alone(size):
+    """With the same seeds: whatever threads do, and whether a theta is raced or gets a dense pass."""
+    thetas = np.stack([theta_of(5), theta_of(6), 20 * theta_of(7), np.zeros(D, np.float32), theta_of(5)])
+    model, exclude = coarse_model(), [[], [1, 2], [3], np.arange(1_999), []]
+    together = model(thetas, temperature=0.05).sample(size, rng=np.random.default_rng(27), exclude=exclude)
+    rng = np.random.default_rng(27)
+    for b, theta in enumerate(thetas):
+        one = model(theta, temperature=0.05).sample(size, rng=rng, exclude=exclude[b])
+        for name in ("ids", "values"):
+            assert np.array_equal(getattr(together, name)[:, b], getattr(one, name)), (b, name)
+        for name in ("rows", "labels", "bound", "violations"):
+            assert getattr(together, name)[b] == getattr(one, name), (b, name)
+    # Control: equal thetas have seeds of their own.
+    assert not np.array_equal(together.values[:, 0], together.values[:, 4])
+    assert together.labels.tolist() == ["bounded", "bounded", "exact", "bounded", "bounded"]
+    assert (together.rows[0] > N) == (size > 10), "a race for many is finished by a dense pass"
 
 
 def test_frozen_draws_are_not_independent():
@@ -309,7 +469,9 @@ def test_frozen_draws_are_not_independent():
 
 
 METHODS = [
+    lg.Bounded(),
     lg.Exhaustive(),
+    lg.Exhaustive(by_bytes=False),
     lg.LazyGumbel(),
     lg.LazyGumbel(k=10, gap=9.0),
     lg.FixedCutoff(),
@@ -337,6 +499,8 @@ def test_shapes(method, batch, size):
     batch_shape = () if batch is None else (batch,)
     shape = (size if isinstance(size, tuple) else (size,)) + batch_shape
     assert drawn.ids.shape == drawn.values.shape == shape
-    assert drawn.rows.shape == batch_shape
+    for column in (drawn.rows, drawn.labels, drawn.bound, drawn.violations):
+        assert column.shape == batch_shape
+    assert drawn.violations.dtype == np.int64 and drawn.bound.dtype == np.float64
     assert drawn.ids.dtype == np.int64 and drawn.values.dtype == np.float64 and drawn.rows.dtype == np.int64
     assert np.isfinite(drawn.values).all()

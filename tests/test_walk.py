@@ -18,14 +18,14 @@ import lazygumbel as lg
 from lazygumbel.cli import app
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
 
-N_EXACT, N_CALIBRATED, TEMPERATURE = 60, 2_000, 0.05
-METHODS = {"exhaustive": lg.Exhaustive(), "stratified": lg.Stratified()}
+N_EXACT, N_RACED, TEMPERATURE = 60, 2_000, 0.05
+METHODS = {"exhaustive": lg.Exhaustive(), "bounded": lg.Bounded()}
 
 
 @cache
 def rows_of(kind: str) -> np.ndarray:
     """Rows that lean one way, so that some are visited far more often than others; of varied norms, or of norm one."""
-    rows = make_rows(N_EXACT, 4, varied=True, seed=2) if kind == "exact" else make_rows(N_CALIBRATED, 8, seed=3)
+    rows = make_rows(N_EXACT, 4, varied=True, seed=2) if kind == "exact" else make_rows(N_RACED, 8, seed=3)
     leaning = rows + np.float32(0.5) * np.eye(1, rows.shape[1], dtype=np.float32)
     return leaning if kind == "exact" else leaning / np.linalg.norm(leaning, axis=1, keepdims=True)
 
@@ -35,9 +35,7 @@ def model_of(kind: str) -> lg.LogLinear:
     features = lg.Features.of(rows_of(kind), names=[f"word{i}" for i in range(len(rows_of(kind)))])
     if kind == "exact":
         return lg.LogLinear.build(features)
-    model = lg.LogLinear(lg.PartitionIndex.build(features, cells=64, rng=0))
-    model.calibrate(thetas=rows_of(kind)[:500], rng=1)
-    return model
+    return lg.LogLinear(lg.PartitionIndex.build(features, cells=64, rng=0))
 
 
 def weights_of(rows: np.ndarray, temperature: float = TEMPERATURE, *, stay: bool = True) -> np.ndarray:
@@ -85,23 +83,23 @@ def uniform_p(numbers: np.ndarray) -> float:
 
 @pytest.mark.parametrize("method", METHODS)
 class TestLaw:
-    """Every step of the chain, with the exact and with the calibrated method."""
+    """Every step of the chain, by brute force and by the default method."""
 
     def test_one_step_follows_the_transition_matrix(self, method):
-        model, rows = model_of("calibrated"), rows_of("calibrated")
+        model, rows = model_of("raced"), rows_of("raced")
         walked = lg.walk(model, 1, start=7, chains=4_000, temperature=TEMPERATURE, method=METHODS[method], rng=4)
-        assert walked.label == ("exact" if method == "exhaustive" else "calibrated")
+        assert walked.label == ("exact" if method == "exhaustive" else "bounded")
         p = chi_square_p(walked.ids, probabilities_of(rows, rows[7], TEMPERATURE))
         assert p > 1e-4, f"seed 4: p = {p}"
         wrong = chi_square_p(walked.ids, probabilities_of(rows, rows[7], 1.3 * TEMPERATURE))
         assert wrong < 1e-10, f"a wrong temperature goes unnoticed: p = {wrong}"
 
     def test_every_step_follows_the_row_before_it(self, method):
-        walked = lg.walk(model_of("calibrated"), 20, chains=200, temperature=TEMPERATURE, method=METHODS[method], rng=5)
-        transitions = transitions_of(rows_of("calibrated"))
+        walked = lg.walk(model_of("raced"), 20, chains=200, temperature=TEMPERATURE, method=METHODS[method], rng=5)
+        transitions = transitions_of(rows_of("raced"))
         p = uniform_p(ranks_of(walked, transitions, 0))
         assert p > 1e-4, f"seed 5: p = {p}"
-        hotter = transitions_of(rows_of("calibrated"), 1.3 * TEMPERATURE)
+        hotter = transitions_of(rows_of("raced"), 1.3 * TEMPERATURE)
         assert uniform_p(ranks_of(walked, hotter, 0)) < 1e-10
         # Every other row of the path: what a chain would look like whose theta lags a step behind.
         stale = lg.Walk(walked.ids[1::2], walked.start, walked.n, walked.rows[1::2], walked.label)
@@ -109,7 +107,7 @@ class TestLaw:
 
     def test_steps_to_other_rows_follow_the_rest_of_the_matrix(self, method):
         walked = lg.walk(
-            model_of("calibrated"),
+            model_of("raced"),
             20,
             chains=200,
             temperature=TEMPERATURE,
@@ -117,19 +115,19 @@ class TestLaw:
             stay=False,
             rng=6,
         )
-        assert walked.label == ("exact" if method == "exhaustive" else "heuristic")
-        p = uniform_p(ranks_of(walked, transitions_of(rows_of("calibrated"), stay=False), 0))
+        assert walked.label == ("exact" if method == "exhaustive" else "bounded")
+        p = uniform_p(ranks_of(walked, transitions_of(rows_of("raced"), stay=False), 0))
         assert p > 1e-4, f"seed 6: p = {p}"
-        assert uniform_p(ranks_of(walked, transitions_of(rows_of("calibrated")), 0)) < 1e-10
-        hotter = transitions_of(rows_of("calibrated"), 1.3 * TEMPERATURE, stay=False)
+        assert uniform_p(ranks_of(walked, transitions_of(rows_of("raced")), 0)) < 1e-10
+        hotter = transitions_of(rows_of("raced"), 1.3 * TEMPERATURE, stay=False)
         assert uniform_p(ranks_of(walked, hotter, 0)) < 1e-10
 
     def test_chains_are_independent_of_each_other(self, method):
         """Chains that start together: where one goes says nothing of where its neighbour in the batch goes."""
         walked = lg.walk(
-            model_of("calibrated"), 2, start=7, chains=4_000, temperature=TEMPERATURE, method=METHODS[method], rng=7
+            model_of("raced"), 2, start=7, chains=4_000, temperature=TEMPERATURE, method=METHODS[method], rng=7
         )
-        likely = np.argsort(-probabilities_of(rows_of("calibrated"), rows_of("calibrated")[7], TEMPERATURE))
+        likely = np.argsort(-probabilities_of(rows_of("raced"), rows_of("raced")[7], TEMPERATURE))
         group = np.empty(walked.n, dtype=np.int64)
         group[likely] = np.minimum(np.log2(np.arange(walked.n) + 1), 5).astype(np.int64)
         for step in group[walked.ids]:
@@ -159,35 +157,41 @@ def test_chains_settle_on_the_stationary_law(stay):
 
 
 def test_long_run_shares_are_proportional_to_z():
-    """Visits of the calibrated chain; chains are independent, so their spread gives the error of the mean."""
-    rows, chains = rows_of("calibrated"), 100
+    """Visits of the chain; chains are independent, so their spread gives the error of the mean."""
+    rows, chains = rows_of("raced"), 100
     law = stationary_of(rows, 0.2)
-    walked = lg.walk(model_of("calibrated"), 120, chains=chains, temperature=0.2, rng=9).window(20, 120)
+    walked = lg.walk(model_of("raced"), 120, chains=chains, temperature=0.2, rng=9).window(20, 120)
     often = law >= np.quantile(law, 0.8)
     shares = often[walked.ids].mean(axis=0)
     p = mean_p(shares, law[often].sum())
-    assert walked.label == "calibrated" and p > 1e-4, f"seed 9: p = {p}"
+    assert walked.label == "bounded" and p > 1e-4, f"seed 9: p = {p}"
     assert mean_p(shares, often.mean()) < 1e-10, "the test cannot tell pi from uniform"
 
 
 def test_a_row_that_holds_nearly_all_mass_is_left_at_last():
-    """Its draws are given up, and the others are scored: `TopKOnly(1)` never draws anything but the row itself."""
+    """It is excluded: also `TopKOnly(1)`, which would never draw anything else, goes to the best of the others."""
     rows, j = rows_of("exact"), int(np.linalg.norm(rows_of("exact"), axis=1).argmax())
     law = transitions_of(rows, 0.5, stay=False)[j]
-    for method, label in ((lg.TopKOnly(k=1), "heuristic"), (lg.Exhaustive(), "exact")):
-        walked = lg.walk(
-            model_of("exact"), 1, start=j, chains=1_000, temperature=0.5, method=method, stay=False, rng=10
-        )
+    options = {"start": j, "chains": 1_000, "temperature": 0.5, "stay": False, "rng": 10}
+    raced = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
+    for model, method, label in (
+        (model_of("exact"), lg.Exhaustive(), "exact"),
+        (raced, lg.Bounded(), "bounded"),
+        (raced, lg.Exhaustive(), "exact"),
+    ):
+        walked = lg.walk(model, 1, method=method, **options)
         assert walked.label == label
         p = chi_square_p(walked.ids, law)
         assert p > 1e-4, f"seed 10, {method}: p = {p}"
         assert chi_square_p(walked.ids, transitions_of(rows, 0.7, stay=False)[j]) < 1e-10
+    walked = lg.walk(model_of("exact"), 1, method=lg.TopKOnly(k=1), **options)
+    assert walked.label == "heuristic" and (walked.ids == law.argmax()).all()
 
 
 def test_a_cold_chain_moves_when_it_must():
-    rows = rows_of("calibrated")
+    rows = rows_of("raced")
     assert np.diag(transitions_of(rows, 0.005)).min() > 0.5
-    walked = lg.walk(model_of("calibrated"), 3, chains=20, temperature=0.005, stay=False, rng=0)
+    walked = lg.walk(model_of("raced"), 3, chains=20, temperature=0.005, stay=False, rng=0)
     before = np.concatenate([walked.start[None], walked.ids[:-1]])
     assert (walked.ids != before).all()
 
@@ -197,7 +201,7 @@ def test_starts():
     assert np.array_equal(lg.walk(model, 1, start=5, chains=3, rng=0).start, [5, 5, 5])
     assert np.array_equal(lg.walk(model, 1, start=[5, 6, 7], chains=3, rng=0).start, [5, 6, 7])
     # At so low a temperature every chain stays: at the row it started from, not at another chain's.
-    cold = lg.walk(model_of("calibrated"), 2, start=[5, 6, 7], chains=3, temperature=1e-4, rng=0)
+    cold = lg.walk(model_of("raced"), 2, start=[5, 6, 7], chains=3, temperature=1e-4, rng=0)
     assert np.array_equal(cold.ids, [[5, 6, 7], [5, 6, 7]])
     random = lg.walk(model, 1, chains=5_000, rng=0).start
     assert chi_square_p(random, np.full(N_EXACT, 1 / N_EXACT)) > 1e-4
@@ -213,7 +217,7 @@ def test_a_walk_is_continued_from_its_end():
 
 
 @pytest.mark.parametrize("stay", [True, False])
-@pytest.mark.parametrize("kind", ["exact", "calibrated"])
+@pytest.mark.parametrize("kind", ["exact", "raced"])
 def test_a_seed_fixes_the_walk(kind, stay):
     a, b, c = (lg.walk(model_of(kind), 30, chains=3, stay=stay, rng=seed) for seed in (1, 1, 2))
     assert np.array_equal(a.start, b.start) and np.array_equal(a.ids, b.ids) and np.array_equal(a.rows, b.rows)
@@ -221,22 +225,14 @@ def test_a_seed_fixes_the_walk(kind, stay):
 
 
 def test_what_a_walk_reports():
-    walked = lg.walk(model_of("calibrated"), 50, chains=4, temperature=TEMPERATURE, rng=0)
+    walked = lg.walk(model_of("raced"), 50, chains=4, temperature=TEMPERATURE, rng=0)
     assert walked.ids.shape == (50, 4) and walked.ids.dtype == np.int64
-    assert walked.counts.shape == (N_CALIBRATED,) and walked.counts.dtype == np.int64
-    assert np.array_equal(walked.counts, [(walked.ids == i).sum() for i in range(N_CALIBRATED)])
-    assert walked.rows.shape == (50,) and (walked.rows > 0).all() and (walked.rows < 4 * N_CALIBRATED).all()
+    assert walked.counts.shape == (N_RACED,) and walked.counts.dtype == np.int64
+    assert np.array_equal(walked.counts, [(walked.ids == i).sum() for i in range(N_RACED)])
+    assert walked.rows.shape == (50,) and (walked.rows > 0).all() and (walked.rows < 4 * N_RACED).all()
     assert not walked.exact
-    exact = lg.walk(model_of("calibrated"), 3, chains=4, method=lg.Exhaustive(), rng=0)
-    assert exact.exact and (exact.rows == 4 * N_CALIBRATED).all()
-
-
-def test_redraws_are_counted_as_rows():
-    model = model_of("exact")
-    longest, alone = int(np.linalg.norm(rows_of("exact"), axis=1).argmax()), lg.TopKOnly(k=1)
-    walked = lg.walk(model, 1, start=longest, chains=10, method=alone, stay=False, rng=0)
-    looks = 17 * model(rows_of("exact")[longest]).sample(1, method=alone, rng=0).rows
-    assert walked.rows[0] == 10 * (looks + N_EXACT)
+    exact = lg.walk(model_of("raced"), 3, chains=4, method=lg.Exhaustive(), rng=0)
+    assert exact.exact and (exact.rows == 4 * N_RACED).all()
 
 
 def test_memory_grows_by_sixteen_bytes_a_step_at_most():
@@ -368,7 +364,7 @@ def test_the_public_name_is_the_function():
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("walk") / "model"
-    model_of("calibrated").save(path)
+    model_of("raced").save(path)
     return path
 
 
@@ -399,7 +395,7 @@ class TestCommand:
             "steps": 90,
             "visited": len(np.unique(walked.ids)),
             "rows": walked.rows.sum(),
-            "label": "calibrated",
+            "label": "bounded",
             "ids": top.tolist(),
             "names": [f"word{i}" for i in top],
             "visits": walked.counts[top].tolist(),
@@ -421,14 +417,14 @@ class TestCommand:
             str(walked.counts[best[0]]),
             f"{walked.counts.max() / 30:.3%}",
         ]
-        assert lines[4].startswith("30 steps, ") and lines[4].endswith(" a step, calibrated")
+        assert lines[4].startswith("30 steps, ") and lines[4].endswith(" a step, bounded")
         assert lines[5] == "first chain: " + ", ".join(f"word{i}" for i in walked.ids[:20, 0])
         assert run(saved, 30, "--start", 7, "--temperature", 0.2, "--top", 3, "--seed", 1).splitlines() == lines
 
-    @pytest.mark.parametrize("method", ["stratified", "exhaustive", "fixed-cutoff", "lazy"])
+    @pytest.mark.parametrize("method", ["bounded", "exhaustive", "fixed-cutoff", "lazy"])
     def test_methods(self, saved, method):
         told = json.loads(run(saved, 5, "--method", method, "--seed", 0, "--json"))
-        chosen = {"stratified": lg.Stratified(), "exhaustive": lg.Exhaustive(), "fixed-cutoff": lg.FixedCutoff()}
+        chosen = {"bounded": lg.Bounded(), "exhaustive": lg.Exhaustive(), "fixed-cutoff": lg.FixedCutoff()}
         walked = lg.walk(lg.LogLinear.load(saved), 5, method=chosen.get(method, lg.LazyGumbel()), rng=0)
         assert told["first_chain"] == walked.ids[:, 0].tolist() and told["label"] == walked.label
 
@@ -452,10 +448,10 @@ class TestCommand:
         assert "chains must be at least 1" in refused(saved, 5, "--chains", 0)
         assert "temperature must be greater than 0" in refused(saved, 5, "--temperature", 0)
         assert "top must be at least 1" in refused(saved, 5, "--top", 0)
-        assert f"row ids run from 0 to {N_CALIBRATED - 1}" in refused(saved, 5, "--start", N_CALIBRATED)
+        assert f"row ids run from 0 to {N_RACED - 1}" in refused(saved, 5, "--start", N_RACED)
         assert "no row is named 'xyzzy'" in refused(saved, 5, "--name", "xyzzy")
         assert "give --start or --name, not both" in refused(saved, 5, "--name", "word1", "--start", 1)
-        assert "is none of stratified, exhaustive, fixed-cutoff, lazy" in refused(saved, 5, "--method", "top-k")
+        assert "is none of bounded, exhaustive, fixed-cutoff, lazy" in refused(saved, 5, "--method", "top-k")
         assert "out must end in .npy" in refused(saved, 5, "--out", tmp_path / "ids.txt")
         assert "is a folder, or lies in none" in refused(saved, 5, "--out", tmp_path / "absent" / "ids.npy")
         assert list(tmp_path.iterdir()) == []

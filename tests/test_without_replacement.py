@@ -10,17 +10,25 @@ from scipy import stats
 
 import lazygumbel as lg
 from lazygumbel.methods.draw import distinct_outside, uniform_outside
-from statistics_helpers import PoorIndex, chi_square_p, logits_of, make_rows, mean_p, probabilities_of
+from statistics_helpers import (
+    PoorIndex,
+    across_model,
+    chi_square_p,
+    logits_of,
+    make_rows,
+    mean_p,
+    partition_model,
+    probabilities_of,
+)
 
 D, TEMPERATURE = 8, 0.25
 
 
 @cache
 def model_of(index: str, n: int) -> lg.LogLinear:
-    features = lg.Features.of(make_rows(n, D, varied=True, seed=2))
     if index == "partition":
-        cells = max(2, n // 50)
-        return lg.LogLinear(lg.PartitionIndex.build(features, cells=cells, probe=max(1, cells // 3), rng=0))
+        return partition_model(n, D, varied=True, seed=2, cells=max(2, n // 50))
+    features = lg.Features.of(make_rows(n, D, varied=True, seed=2))
     return lg.LogLinear(lg.ExactIndex.build(features))
 
 
@@ -34,18 +42,19 @@ def exact_of(n: int, exclude: tuple[int, ...] = ()) -> np.ndarray:
     return probabilities_of(make_rows(n, D, varied=True, seed=2), theta_of(), TEMPERATURE, exclude)
 
 
-def lazy(index: str, n: int, size: int) -> lg.LazyGumbel:
+def lazy(model: lg.LogLinear, n: int, size: int) -> tuple[lg.LogLinear, lg.LazyGumbel]:
     """Algorithm 1 with the gap that the audit found for the head that a draw of this size takes."""
     k = max(2 * (size + 1), int(np.ceil(np.sqrt(n * (size + 1)))))
-    found = model_of(index, n).audit(theta_of(), temperature=TEMPERATURE, method=lg.LazyGumbel(k=k))
-    assert (found.recall[0] == 1) == (index == "exact")
-    return lg.LazyGumbel(k=k, gap=max(float(found.gap[0]), 0.0) * 1.001 + 1e-3)
+    found = model.audit(theta_of(), temperature=TEMPERATURE, method=lg.LazyGumbel(k=k))
+    assert (found.recall[0] == 1) == isinstance(model.index, lg.ExactIndex)
+    return model, lg.LazyGumbel(k=k, gap=max(float(found.gap[0]), 0.0) * 1.001 + 1e-3)
 
 
 SAMPLERS: dict[str, Callable[[int, int], tuple[lg.LogLinear, object]]] = {
+    "bounded": lambda n, _: (model_of("partition", n), lg.Bounded()),
     "exhaustive": lambda n, _: (model_of("exact", n), lg.Exhaustive()),
-    "lazy": lambda n, size: (model_of("exact", n), lazy("exact", n, size)),
-    "lazy over cells": lambda n, size: (model_of("partition", n), lazy("partition", n, size)),
+    "lazy": lambda n, size: lazy(model_of("exact", n), n, size),
+    "lazy, poor head": lambda n, size: lazy(lg.LogLinear(PoorIndex(model_of("exact", n).index)), n, size),
 }
 
 
@@ -53,8 +62,10 @@ def draw(sampler: str, n: int, size: int, rounds: int, seed: int, **options) -> 
     """`rounds` independent rounds: the same theta as often, in one batch."""
     model, method = SAMPLERS[sampler](n, size)
     thetas = np.tile(theta_of(), (rounds, 1))
-    at = model(thetas, temperature=TEMPERATURE)
-    return at.sample_without_replacement(size, method=method, rng=seed, **options)
+    drawn = model(thetas, temperature=TEMPERATURE).sample_without_replacement(size, method=method, rng=seed, **options)
+    if sampler == "bounded" and n > 1_000:
+        assert (drawn.labels == "bounded").all() and drawn.rows.max() < n, "a dense pass was made: this tests nothing"
+    return drawn
 
 
 def pair_probabilities(p: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -66,10 +77,10 @@ def pair_probabilities(p: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [12, 40, 2000])
-@pytest.mark.parametrize("sampler", ["exhaustive", "lazy", "lazy over cells"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_order_is_plackett_luce(sampler, n):
-    if n == 12 and sampler == "lazy over cells":
-        n = 24  # too few rows for cells that leave any out
+    if n == 12 and sampler == "lazy, poor head":
+        n = 24  # too few rows for a head that leaves any out
     drawn = draw(sampler, n, 2, 20_000 if n < 100 else 8_000, seed=31)
     p = exact_of(n)
     first = chi_square_p(drawn.ids[:, 0], p)
@@ -84,6 +95,26 @@ def test_order_is_plackett_luce(sampler, n):
     assert min(first, both) > 1e-6, f"seed 31: p = {first}, {both}"
     independent = chi_square_p(pairs, np.outer(*2 * [np.bincount(group, p)]).ravel())
     assert n > 100 or independent < 1e-10, f"draws with replacement would pass: p = {independent}"
+
+
+def test_many_distinct_rows_over_many_chunks():
+    """Each of the 200 first is a draw from those that are left: by ranks that are uniform if it is."""
+    n, size, copies = 20_000, 200, 60
+    drawn, p = draw("bounded", n, size, copies, seed=47), exact_of(n)
+    order = np.argsort(-p)
+    ranks, wrong = [], []
+    for ids in drawn.ids:
+        left = p[order].copy()
+        place = np.argsort(order)[ids]
+        for step, at in enumerate(place):
+            low, width = left[:at].sum(), left[at]
+            ranks.append((low + width * ((step * 0.618034) % 1)) / left.sum())
+            wrong.append(p[order][:at].sum() + width * ((step * 0.618034) % 1))
+            left[at] = 0.0
+    bins = [np.minimum((np.array(r) * 40).astype(np.int64), 39) for r in (ranks, wrong)]
+    found, control = (chi_square_p(b, np.full(40, 1 / 40)) for b in bins)
+    assert found > 1e-6, f"seed 47: p = {found}"
+    assert control < 1e-6, f"draws with replacement would pass: p = {control}"
 
 
 @pytest.mark.parametrize("n", [24, 40])
@@ -128,9 +159,10 @@ def test_three_in_order_are_plackett_luce(sampler):
 
 
 @pytest.mark.parametrize(("n", "size"), [(2000, 1), (2000, 50), (20_000, 1000), (40, 39), (40, 40)])
-@pytest.mark.parametrize("sampler", ["exhaustive", "lazy", "lazy over cells"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_draws_are_distinct_ordered_and_above_the_threshold(sampler, n, size):
-    model, method = SAMPLERS[sampler](n, size) if size < n // 2 else (model_of("exact", n), lg.LazyGumbel())
+    lazily = size >= n // 2 and sampler.startswith("lazy")  # there is no such head to be audited
+    model, method = (model_of("exact", n), lg.LazyGumbel()) if lazily else SAMPLERS[sampler](n, size)
     drawn = model(theta_of(), temperature=TEMPERATURE).sample_without_replacement(size, method=method, rng=35)
     assert drawn.ids.shape == drawn.values.shape == drawn.logits.shape == (size,)
     assert drawn.threshold.shape == drawn.rows.shape == ()
@@ -148,7 +180,8 @@ def test_draws_are_distinct_ordered_and_above_the_threshold(sampler, n, size):
 
 def test_many_draws_stay_lazy():
     at = model_of("partition", 20_000)(theta_of(), temperature=TEMPERATURE)
-    assert at.sample_without_replacement(1000, method=lg.LazyGumbel(), rng=35).rows < 20_000
+    drawn = at.sample_without_replacement(1000, rng=35)
+    assert drawn.label == "bounded" and drawn.bound == pytest.approx(0.1) and drawn.rows < 5_000
 
 
 @pytest.mark.parametrize("size", [1, 10, 200])
@@ -203,7 +236,7 @@ def test_self_normalised_weights_estimate_an_expectation():
 
 
 @pytest.mark.parametrize("form", ["ids", "mask", "list"])
-@pytest.mark.parametrize("sampler", ["exhaustive", "lazy"])
+@pytest.mark.parametrize("sampler", ["bounded", "exhaustive", "lazy"])
 def test_excluded_rows_are_left_out(sampler, form):
     n, rounds = 40, 10_000
     out = np.argsort(-exact_of(n))[[0, 1, 2, 5, 8, 13, 30]]
@@ -226,23 +259,69 @@ def test_all_that_an_exclusion_leaves_can_be_drawn(index, size):
     worst = np.argsort(exact_of(n))[:10]
     exclude = np.setdiff1d(np.arange(n), worst)
     at = model_of(index, n)(theta_of(), temperature=TEMPERATURE)
-    for method in (lg.LazyGumbel(), lg.LazyGumbel(gap=3.0), lg.Exhaustive()):
+    methods = [lg.LazyGumbel(), lg.LazyGumbel(gap=3.0), lg.Exhaustive()]
+    for method in methods if index == "exact" else [*methods, lg.Bounded()]:
         drawn = at.sample_without_replacement(size, method=method, rng=41, exclude=exclude)
         assert len(np.unique(drawn.ids)) == size and np.isin(drawn.ids, worst).all()
-        assert drawn.exact
+        assert drawn.exact or method == lg.Bounded()
         assert (drawn.threshold == -np.inf) == (size == 10)
     with pytest.raises(ValueError, match="size is 11, but only 10"):
         at.sample_without_replacement(11, method=lg.LazyGumbel(), rng=41, exclude=exclude)
 
 
-def test_each_theta_has_its_own_exclusions():
+@pytest.mark.parametrize(("index", "method"), [("exact", lg.LazyGumbel()), ("partition", lg.Bounded())])
+def test_each_theta_has_its_own_exclusions(index, method):
     n = 40
     thetas = np.stack([theta_of(3), theta_of(4), theta_of(3)])
-    at = model_of("exact", n)(thetas, temperature=TEMPERATURE)
-    drawn = at.sample_without_replacement(15, method=lg.LazyGumbel(), rng=42, exclude=[np.arange(20), [], [39]])
+    at = model_of(index, n)(thetas, temperature=TEMPERATURE)
+    drawn = at.sample_without_replacement(15, method=method, rng=42, exclude=[np.arange(20), [], [39]])
     assert drawn.ids.shape == (3, 15) and drawn.threshold.shape == (3,)
     assert drawn.ids[0].min() >= 20
     assert 39 not in drawn.ids[2]
+
+
+def test_a_race_that_is_given_up_leaves_no_trace_in_the_order():
+    """After the heavy row few proposals are accepted: were such races begun anew, it would come first too rarely."""
+    model, copies = across_model(), 2_000
+    n = model.features.n - 1
+    drawn = model(np.tile(np.eye(1, model.features.d), (copies, 1))).sample_without_replacement(2, rng=44)
+    heavy, given_up = drawn.ids == n, drawn.rows > n  # all rows are scored in the end
+    assert 0.1 < given_up.mean() < 0.9, "this tests nothing"
+    p = stats.binomtest(int(heavy[:, 0].sum()), copies, 0.5).pvalue
+    assert p > 1e-6, f"seed 44: first in {heavy[:, 0].mean():.3f} of the races, p = {p}"
+    # Second with probability one half times n / (2 n - 1), if not first.
+    p = stats.binomtest(int(heavy[:, 1].sum()), copies, 0.5 * n / (2 * n - 1)).pvalue
+    assert p > 1e-6, f"seed 44: second in {heavy[:, 1].mean():.3f} of the races, p = {p}"
+    # Control: of the races that were not given up, it comes first too rarely.
+    kept = heavy[~given_up, 0]
+    assert stats.binomtest(int(kept.sum()), len(kept), 0.5).pvalue < 1e-10
+    law = stats.gumbel_r(loc=np.log(2 * n)).cdf
+    p = stats.kstest(drawn.values[:, 0], law).pvalue
+    assert p > 1e-6, f"seed 44: values, p = {p}"
+
+
+def test_the_thetas_of_a_batch_are_drawn_as_if_alone():
+    model, rng = model_of("partition", 2000), np.random.default_rng(45)
+    thetas = np.stack([theta_of(3), 30 * theta_of(4), np.zeros(D, np.float32), theta_of(3)])
+    exclude = [[], [1, 2], np.arange(1_900), []]
+    together = model(thetas).sample_without_replacement(5, rng=np.random.default_rng(45), exclude=exclude)
+    for b, theta in enumerate(thetas):
+        one = model(theta).sample_without_replacement(5, rng=rng, exclude=exclude[b])
+        for name in ("ids", "logits", "values", "threshold", "rows", "labels", "bound"):
+            assert np.array_equal(getattr(together, name)[b], getattr(one, name)), (b, name)
+    assert not np.array_equal(together.values[0], together.values[3])
+
+
+@pytest.mark.parametrize(("size", "bound"), [(1, 1e-4), (5, 5e-4)])
+def test_what_is_claimed(size, bound):
+    at = model_of("partition", 2000)(np.stack([theta_of(3), theta_of(4)]), temperature=TEMPERATURE)
+    drawn = at.sample_without_replacement(size, rng=46)
+    assert drawn.labels.tolist() == ["bounded"] * 2 and drawn.label == "bounded" and not drawn.exact
+    np.testing.assert_allclose(drawn.bound, bound)
+    assert (drawn.rows < 2_000).all()
+    assert model_of("exact", 2000)(theta_of(3)).sample_without_replacement(size, rng=46).exact
+    empty = model_of("partition", 2000)(np.empty((0, D))).sample_without_replacement(size)
+    assert empty.ids.shape == (0, size) and empty.labels.shape == (0,)
 
 
 def test_distinct_rows_are_uniform_sets():
@@ -257,7 +336,11 @@ def test_distinct_rows_are_uniform_sets():
         sets = [sum(2**i for i in chosen) for chosen in combinations(outside.tolist(), count)]
         p = np.zeros(2**n)
         p[sets] = 1 / len(sets)
-        assert chi_square_p(codes, p) > 1e-6, f"seed 43, {count} rows"
+        if 0 < count < len(outside):
+            assert chi_square_p(codes, p) > 1e-6, f"seed 43, {count} rows"
+            assert chi_square_p(np.where(codes == sets[0], sets[1], codes), p) < 1e-10  # control
+        else:
+            assert (codes == sets[0]).all()
     drawn = uniform_outside(rng, n, taken, 20_000)
     assert chi_square_p(drawn, np.isin(np.arange(n), taken, invert=True) / 6) > 1e-6, "seed 43"
     mixed, owner = distinct_outside(rng, n, taken, np.array([0, 6, 2, 0, 1]))

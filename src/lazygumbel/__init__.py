@@ -5,7 +5,7 @@ from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.learning import Fit, fit
-from lazygumbel.methods import Exhaustive, FixedCutoff, Frozen, LazyGumbel, Stratified, TopKOnly, UniformTail
+from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.walk import Walk, walk
@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
+    "Bounded",
     "Distribution",
     "Draws",
     "Estimate",
@@ -31,7 +32,6 @@ __all__ = [
     "LogLinear",
     "OrderedDraws",
     "PartitionIndex",
-    "Stratified",
     "TopK",
     "TopKOnly",
     "UniformTail",

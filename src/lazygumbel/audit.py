@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, Stratified, TopKOnly
+from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.methods.plan import Plan
+from lazygumbel.results import Labels
 
-__all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound"]
+__all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound", "race_distance"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,16 +84,27 @@ class Audit:
     method: str
     temperature: float
     k: int
+    """Size of the head; zero for a race with ceilings, which has none."""
     miss: Floats
-    """Probability that the true winner is not looked at: bounds the total variation distance."""
+    """Total variation distance of a race with ceilings; else the probability that the true winner is not looked at,
+    which bounds it."""
     bound: Floats
-    """The paper's bound on the same; NaN where it does not apply."""
+    """What the race's theorem, or the paper's, allows the same; NaN where none applies."""
     gap: Floats
     """Largest logit outside the head minus the smallest inside: the c of Definition 3.1; -inf with nothing outside."""
     recall: Floats
     """Share of the true top k that the index found."""
     head_mass: Floats
     """Probability of the head."""
+    labels: Labels
+    """What draws at each theta are labelled."""
+    violations: npt.NDArray[np.int64]
+    """Rows whose logit exceeds its ceiling, of all rows; zero for methods without ceilings."""
+
+    @property
+    def ceilings(self) -> bool:
+        """Whether the method has ceilings in place of a head."""
+        return self.k == 0
 
     def summary(self) -> dict[str, float | None]:
         """Mean of every column and maximum of the error columns; None where a column does not apply."""
@@ -109,24 +120,30 @@ class Audit:
         return {name: value if np.isfinite(value) else None for name, value in shown.items()}
 
     def __str__(self) -> str:
-        lines = [f"{self.method} at temperature {self.temperature:g}, head k = {self.k}, {len(self.miss)} thetas"]
+        head = "" if self.ceilings else f", head k = {self.k}"
+        lines = [f"{self.method} at temperature {self.temperature:g}{head}, {len(self.miss)} thetas"]
         lines.append(f"{'':24}{'mean':>12}{'95%':>12}{'max':>12}")
         for name, values in (
-            ("miss probability", self.miss),
-            ("the paper's bound", self.bound),
+            ("total variation" if self.ceilings else "miss probability", self.miss),
+            ("bound of the theorem" if self.ceilings else "the paper's bound", self.bound),
             ("gap c (logits)", self.gap),
             ("recall of the top k", self.recall),
             ("mass of the head", self.head_mass),
+            ("ceilings too low", self.violations),
         ):
-            if len(values) and np.isfinite(values).all():
+            if len(values) and np.isfinite(values).all() and (name != "ceilings too low" or self.ceilings):
                 shown = (values.mean(), np.quantile(values, 0.95), values.max())
                 lines.append(f"{name:24}" + "".join(f"{v:12.3g}" for v in shown))
+        counts = zip(*np.unique(self.labels, return_counts=True), strict=True)
+        lines.append("labels: " + ", ".join(f"{count} {label}" for label, count in counts))
         return "\n".join(lines)
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler with a closed form: `Exhaustive`, `LazyGumbel`, `FixedCutoff`, `TopKOnly` or `Stratified`."""
+    """Audit a sampler with a closed form: `Bounded`, `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
     n = query.features.n
+    if isinstance(method, Bounded):
+        return _audit_race(query, method)
     if isinstance(method, Exhaustive):
         k = n
     elif isinstance(method, FixedCutoff):
@@ -135,31 +152,37 @@ def audit(query: Query, method: Sampler) -> Audit:
         k = min(method.k or int(np.ceil(np.sqrt(n))), n)
     elif isinstance(method, TopKOnly):
         k = min(method.k, n)
-    elif isinstance(method, Stratified):
-        return _audit_stratified(query)
     else:
         raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
     heads = find_heads(query, k)
     rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
-    return Audit(repr(method), query.temperature, k, *columns)
+    miss, bound, gap, recall, mass = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    labels = method.sample(query, 1, np.random.default_rng(0)).labels
+    none = np.zeros(query.size, dtype=np.int64)
+    return Audit(repr(method), query.temperature, k, miss, bound, gap, recall, mass, labels, none)
 
 
-def _audit_stratified(query: Query) -> Audit:
-    """The head is what is enumerated; recall and gap refer to it, with k its largest size."""
-    plan = Plan.for_draws(query)
-    columns: list[tuple[float, float, float, float, float]] = []
-    largest = 0
+def race_distance(logits: Floats, ceilings: Floats) -> float:
+    """Total variation distance of a race: a row with too low a ceiling is drawn as if its logit were the ceiling."""
+    log_z, lowered = log_sum_exp(logits), np.minimum(logits, ceilings)
+    drawn = np.exp(lowered - log_sum_exp(lowered))
+    return float(np.maximum(np.exp(logits - log_z) - drawn, 0.0).sum())
+
+
+def _audit_race(query: Query, method: Bounded) -> Audit:
+    """A theta that gets a dense pass, as its label says, has no distance."""
+    drawn = method.sample(query, 1, np.random.default_rng(0))
+    miss, violations = np.zeros(query.size), np.zeros(query.size, dtype=np.int64)
     for b in range(query.size):
-        logits = _all_logits(query.at(slice(b, b + 1)))
-        hazards = plan.row_hazards(b)
-        chosen = np.isinf(hazards)
-        with np.errstate(divide="ignore"):
-            miss = miss_fixed(logits, chosen, -np.log(hazards))
-        k = int(chosen.sum())
-        largest = max(largest, k)
-        columns.append((miss, np.nan, *_head_facts(logits, chosen, k)))
-    return Audit(repr(Stratified()), query.temperature, largest, *np.array(columns).reshape(-1, 5).T)
+        one = query.at(slice(b, b + 1))
+        logits, ceilings = _all_logits(one), method.ceilings(one, b)
+        if drawn.labels[b] != "exact":
+            miss[b] = race_distance(logits, ceilings)
+            violations[b] = int((logits > ceilings).sum())
+    unknown = np.full(query.size, np.nan)
+    return Audit(
+        repr(method), query.temperature, 0, miss, drawn.bound, unknown, unknown, unknown, drawn.labels, violations
+    )
 
 
 def _all_logits(query: Query) -> Floats:

@@ -9,21 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids
-from lazygumbel.indexes import ExactIndex, Index
-from lazygumbel.methods import (
-    Calibration,
-    Estimator,
-    Exhaustive,
-    FixedCutoff,
-    LazyGumbel,
-    Normaliser,
-    OrderedSampler,
-    Query,
-    Sampler,
-    Stratified,
-    UniformTail,
-)
+from lazygumbel.indexes import Index
+from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Query, Sampler
 from lazygumbel.methods.base import Function, Phi, Seen
+from lazygumbel.methods.defaults import default_estimator, default_ordered_sampler, default_sampler
 from lazygumbel.methods.head import find_heads
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
 
@@ -43,11 +32,9 @@ Ints = npt.NDArray[np.int64]
 class Distribution:
     """Pr(i) proportional to exp(theta . phi_i / temperature). Results have shape sample shape + batch shape."""
 
-    def __init__(
-        self, index: Index, theta: npt.ArrayLike, temperature: float, calibration: Calibration | None = None
-    ) -> None:
+    def __init__(self, index: Index, theta: npt.ArrayLike, temperature: float) -> None:
         self.batch_shape: tuple[int, ...] = np.shape(theta)[:-1]
-        self._query_all = Query.of(index, theta, temperature, calibration)
+        self._query_all = Query.of(index, theta, temperature)
         self._index = index
 
     @property
@@ -70,13 +57,15 @@ class Distribution:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
-        chosen = self._default_sampler() if method is None else _method(method, Sampler, "method")
+        chosen = default_sampler(self._index) if method is None else _method(method, Sampler, "method")
         drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
         return Draws(
             drawn.ids.reshape(shape + self.batch_shape),
             drawn.values.reshape(shape + self.batch_shape),
             drawn.rows.reshape(self.batch_shape),
-            drawn.label,
+            drawn.labels.reshape(self.batch_shape),
+            drawn.bound.reshape(self.batch_shape),
+            drawn.violations.reshape(self.batch_shape),
         )
 
     def sample_without_replacement(
@@ -88,9 +77,7 @@ class Distribution:
         left = min((query.left(b) for b in range(query.size)), default=size)
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
-        default: OrderedSampler = LazyGumbel() if self._query_all.calibration is None else Stratified()
-        if isinstance(self._index, ExactIndex):
-            default = Exhaustive()
+        default = default_ordered_sampler(self._index)
         chosen = default if method is None else _method(method, OrderedSampler, "method")
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return OrderedDraws(
@@ -99,7 +86,8 @@ class Distribution:
             drawn.values.reshape((*self.batch_shape, size)),
             drawn.threshold.reshape(self.batch_shape),
             drawn.rows.reshape(self.batch_shape),
-            drawn.label,
+            drawn.labels.reshape(self.batch_shape),
+            drawn.bound.reshape(self.batch_shape),
         )
 
     def log_partition(
@@ -117,7 +105,13 @@ class Distribution:
                 raise ValueError(_TWO_BUDGETS)
             found = cast("Normaliser", method).log_partition(query, np.random.default_rng(rng))
             value, stderr = found.value.reshape(self.batch_shape), found.stderr.reshape(self.batch_shape)
-            return Estimate(value, stderr, found.rows.reshape(self.batch_shape), found.label)
+            return Estimate(
+                value,
+                stderr,
+                found.rows.reshape(self.batch_shape),
+                found.labels.reshape(self.batch_shape),
+                bound=found.bound.reshape(self.batch_shape),
+            )
         return self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
 
     def expectation(
@@ -159,10 +153,11 @@ class Distribution:
             logits[:, b] = query.logits(b, flat[:, b])
             logits[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
         return Estimate(
-            np.asarray(logits.reshape(asked.shape) - log_z.value),
+            np.asarray(np.minimum(logits.reshape(asked.shape) - log_z.value, 0.0)),
             np.broadcast_to(log_z.stderr, asked.shape).copy(),
             np.asarray(log_z.rows + len(flat)),
-            log_z.label,
+            log_z.labels,
+            bound=log_z.bound,
         )
 
     def entropy(
@@ -176,7 +171,7 @@ class Distribution:
         """-E[log Pr(i)] in nats, shape batch shape."""
         chosen = self._estimator(method, rel_err)
         seen = self._shape(_look(chosen, self._query(exclude), _logit, rng))
-        return Estimate(*_entropy(seen.moments), seen.rows, seen.label)
+        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels, bound=seen.bound)
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the index finds them), with raw inner products."""
@@ -201,20 +196,12 @@ class Distribution:
         """The most probable row (as far as the index finds it), shape batch shape."""
         return self.top_k(1, exclude=exclude).ids[..., 0]
 
-    def _default_sampler(self) -> Sampler:
-        if isinstance(self._index, ExactIndex):
-            return Exhaustive()
-        return FixedCutoff() if self._query_all.calibration is None else Stratified()
-
     def _estimator(self, method: object, rel_err: float | None) -> Estimator:
         if method is not None and rel_err is not None:
             raise ValueError(_TWO_BUDGETS)
         if method is not None:
             return _method(method, Estimator, "method")
-        if self._query_all.calibration is not None:
-            return Stratified(rel_err=rel_err)
-        default = UniformTail() if rel_err is None else UniformTail(rel_err=rel_err, delta=0.05)
-        return Exhaustive() if isinstance(self._index, ExactIndex) else default  # a bad rel_err was refused
+        return default_estimator(self._index, rel_err)
 
     def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
         return Estimate.of_log_partition(*self._shape(method.moments(query, None, rng)))
@@ -237,7 +224,9 @@ class Distribution:
 
     def _shape(self, seen: Seen) -> Seen:
         """Drop the batch axis of size one that a bare theta was given."""
-        return seen if self.batch_shape else Seen(seen.moments.at(0), seen.rows[0, ...], seen.label)
+        if self.batch_shape:
+            return seen
+        return Seen(seen.moments.at(0), seen.rows[0, ...], seen.labels[0, ...], seen.bound[0, ...])
 
     def _query(self, exclude: Exclude) -> Query:
         size, n = self._query_all.size, self._index.features.n

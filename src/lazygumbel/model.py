@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from lazygumbel import datasets
 from lazygumbel.audit import Audit, audit
-from lazygumbel.calibrate import calibrate
 from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
-from lazygumbel.methods import Calibration, FixedCutoff, Query, Sampler, Stratified
+from lazygumbel.methods import Query, Sampler
+from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.names import Names
 from lazygumbel.persist import Reader, read_config, writing
 from lazygumbel.progress import Progress
@@ -23,17 +23,13 @@ __all__ = ["LogLinear", "describe"]
 _KINDS: dict[str, type[SavedIndex]] = {cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)}
 _EXACT_BELOW = 50_000
 """Below this many rows one pass over all of them is as quick as any index."""
-_CALIBRATED_FROM = 2_000
-"""Fewer rows than this are too few to draw calibration thetas from."""
 
 
 class LogLinear:
     """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
 
-    def __init__(self, index: Index, calibration: Calibration | None = None) -> None:
+    def __init__(self, index: Index) -> None:
         self.index = index
-        self.calibration = calibration
-        """Rates of the `Stratified` method and what was measured of them; None when there are none."""
 
     @property
     def features(self) -> Features:
@@ -52,7 +48,7 @@ class LogLinear:
         """A model over an (n, d) array, the path of a file that `datasets.read` knows, or `Features`.
 
         `index` is one that was built over the same rows; by default an `ExactIndex` below 50,000 rows and a
-        `PartitionIndex` from there on, which is calibrated for the `Stratified` method.
+        `PartitionIndex` from there on.
         """
         if isinstance(features, str | PathLike):
             rows = datasets.read(features, progress=progress)
@@ -65,37 +61,15 @@ class LogLinear:
             index = ExactIndex.build(rows, progress=progress)
         else:
             index = PartitionIndex.build(rows, rng=generator, progress=progress)
-        model = cls(index)
-        if isinstance(index, PartitionIndex) and rows.n >= _CALIBRATED_FROM:
-            model.calibrate(rng=generator, progress=progress)
-        return model
+        return cls(index)
 
     def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution:
         """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature."""
-        return Distribution(self.index, theta, temperature, self.calibration)
-
-    def calibrate(
-        self,
-        *,
-        miss: float = 2.5e-4,
-        rel_err: float = 0.01,
-        thetas: npt.ArrayLike | None = None,
-        rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
-    ) -> Calibration:
-        """Find the cheapest rates for `Stratified` that meet a mean miss probability, and a relative error of Z.
-
-        Thetas are taken to be like the rows, or like `thetas` when given, at any norm; the model remembers the rates.
-        """
-        if not isinstance(self.index, PartitionIndex):
-            raise ValueError(f"index: only a PartitionIndex can be calibrated, not {type(self.index).__name__}")
-        self.calibration = calibrate(self.index, miss=miss, rel_err=rel_err, thetas=thetas, rng=rng, progress=progress)
-        return self.calibration
+        return Distribution(self.index, theta, temperature)
 
     def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
-        query = Query.of(self.index, thetas, temperature, self.calibration)
-        return audit(query, method or (FixedCutoff() if self.calibration is None else Stratified()))
+        return audit(Query.of(self.index, thetas, temperature), method or default_sampler(self.index))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder, atomically: a crash leaves the old model there, or none."""
@@ -117,8 +91,6 @@ class LogLinear:
                 writer.array("names", self.features.names.text)
                 writer.array("name_offsets", self.features.names.offsets)
             index.save(writer)
-            if self.calibration is not None:
-                self.calibration.save(writer)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -138,10 +110,7 @@ class LogLinear:
         expected = (reader.config["n"], reader.config["d"])
         if features.stored.shape != expected:
             raise ValueError(f"{path}: rows.npy has shape {features.stored.shape}, but config.json says {expected}")
-        index, calibration = _KINDS[kind].load(reader, features), Calibration.load(reader)
-        if calibration is not None and (not isinstance(index, PartitionIndex) or calibration.buckets != index.buckets):
-            raise ValueError(f"{path}: the calibration does not belong to the index; calibrate the model again")
-        return cls(index, calibration)
+        return cls(_KINDS[kind].load(reader, features))
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -157,7 +126,6 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "index": config["index"],
         "bytes": sum(int(facts["bytes"]) for facts in files.values()),
         "names": "names.npy" in files,
-        "calibration": config.get("calibration"),
     }
 
 

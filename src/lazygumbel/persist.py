@@ -26,7 +26,7 @@ import numpy.typing as npt
 __all__ = ["Reader", "Writer", "check_target", "read_config", "replacing", "writing"]
 
 FORMAT = "lazygumbel-model"
-VERSION = 4
+VERSION = 5
 _CONFIG = "config.json"
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
@@ -116,7 +116,8 @@ def read_config(path: Path) -> dict[str, Any]:
         )
     if config["version"] < VERSION:
         raise ValueError(
-            f"{path}: saved in format version {config['version']}, which this release no longer reads; build it anew"
+            f"{path}: saved in format version {config['version']}, which this release no longer reads; build "
+            "it anew with LogLinear.build (or lazygumbel build)"
         )
     missing = [key for key in ("data", "files", "n", "d", "index") if key not in config]
     if missing:

@@ -5,28 +5,43 @@ draw, partition functions add, expectations average by weight, top-k lists inter
 are one `functools.reduce`. Merging is associative, up to rounding in the estimates.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import log, sqrt
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Draws", "Estimate", "Label", "Moments", "OrderedDraws", "TopK", "worse_label"]
+__all__ = ["EXACT", "HEURISTIC", "Draws", "Estimate", "Label", "Labels", "Moments", "OrderedDraws", "TopK", "weakest"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-Label = Literal["exact", "calibrated", "heuristic"]
-"""exact: brute force or a hard bound. calibrated: the error meets a target, by audit or theorem. heuristic: neither."""
+Label = Literal["exact", "bounded", "calibrated", "heuristic"]
+"""exact: no approximation but rounding. bounded: a theorem bounds the error of this answer. calibrated: the mean error
+over thetas like those of a calibration was measured to meet a target. heuristic: none of these."""
+Labels = npt.NDArray[np.str_]
+"""One a theta."""
 
-_LABELS: tuple[Label, ...] = ("exact", "calibrated", "heuristic")
+_UNKNOWN: Floats = np.array(np.nan)
+_NONE: Ints = np.array(0)
+_LABELS: tuple[Label, ...] = ("exact", "bounded", "calibrated", "heuristic")
 
 
-def worse_label(a: Label, b: Label) -> Label:
-    """The weaker of two claims."""
-    return _LABELS[max(_LABELS.index(a), _LABELS.index(b))]
+EXACT: Labels = np.array("exact", dtype="U10")
+HEURISTIC: Labels = np.array("heuristic", dtype="U10")
+
+
+def weakest(labels: Iterable[str]) -> Label:
+    """The weakest of some claims."""
+    return _LABELS[max((_LABELS.index(cast("Label", label)) for label in labels), default=0)]
+
+
+def _weaker(a: Labels, b: Labels) -> Labels:
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
+    return np.array([weakest(pair) for pair in pairs], dtype="U10").reshape(a.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +78,28 @@ class TopK:
 class Draws:
     """Independent samples: `ids` and `values` of shape sample_shape + batch, `rows` of shape batch.
 
-    `values` are the winning perturbed logits, each Gumbel with location log Z and independent of its id.
+    `values` are the winning perturbed logits, each Gumbel with location log Z and independent of its id. `labels`,
+    `bound` and `violations` have shape batch too: how far the draws of a theta can be trusted, the total variation
+    distance that a theorem allows them (zero for exact draws, not a number without a theorem), and how many ceilings
+    were found too low among the rows that were scored.
     """
 
     ids: Ints
     values: Floats
     rows: Ints
-    label: Label
+    labels: Labels
+    bound: Floats = field(default_factory=lambda: _UNKNOWN)
+    violations: Ints = field(default_factory=lambda: _NONE)
+
+    def __post_init__(self) -> None:
+        _settle_labels(self)
+        if self.violations.shape != self.rows.shape:
+            object.__setattr__(self, "violations", np.broadcast_to(self.violations, self.rows.shape))
+
+    @property
+    def label(self) -> Label:
+        """The weakest of the labels."""
+        return weakest(self.labels.reshape(-1).tolist())
 
     @property
     def exact(self) -> bool:
@@ -86,7 +116,9 @@ class Draws:
             np.where(wins, self.ids, other.ids),
             np.where(wins, self.values, other.values),
             np.asarray(self.rows + other.rows),
-            worse_label(self.label, other.label),
+            _weaker(self.labels, other.labels),
+            np.asarray(np.maximum(self.bound, other.bound)),
+            np.asarray(self.violations + other.violations),
         )
 
 
@@ -103,7 +135,16 @@ class OrderedDraws:
     values: Floats
     threshold: Floats
     rows: Ints
-    label: Label
+    labels: Labels
+    bound: Floats = field(default_factory=lambda: _UNKNOWN)
+
+    def __post_init__(self) -> None:
+        _settle_labels(self)
+
+    @property
+    def label(self) -> Label:
+        """The weakest of the labels."""
+        return weakest(self.labels.reshape(-1).tolist())
 
     @property
     def exact(self) -> bool:
@@ -150,7 +191,8 @@ class OrderedDraws:
             first(self.values, other.values).astype(np.float64),
             threshold,
             np.asarray(self.rows + other.rows),
-            worse_label(self.label, other.label),
+            _weaker(self.labels, other.labels),
+            np.asarray(np.maximum(self.bound, other.bound)),
         )
 
 
@@ -207,13 +249,26 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A value with its standard error. `value` and `stderr` have shape batch (+ value shape), `rows` shape batch."""
+    """A value with its standard error. `value` and `stderr` have shape batch (+ value shape), `rows` shape batch.
+
+    `bound`, shape batch, is what a theorem allows the relative root mean square error of Z (of an expectation: relative
+    to the largest |f|); not a number without one.
+    """
 
     value: Floats
     stderr: Floats
     rows: Ints
-    label: Label
+    labels: Labels
     moments: Moments | None = None
+    bound: Floats = field(default_factory=lambda: _UNKNOWN)
+
+    def __post_init__(self) -> None:
+        _settle_labels(self)
+
+    @property
+    def label(self) -> Label:
+        """The weakest of the labels."""
+        return weakest(self.labels.reshape(-1).tolist())
 
     @property
     def exact(self) -> bool:
@@ -228,7 +283,7 @@ class Estimate:
         return np.asarray(self.value - width), np.asarray(self.value + width)
 
     @classmethod
-    def of_log_partition(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
+    def of_log_partition(cls, moments: Moments, rows: Ints, labels: Labels, bound: Floats) -> "Estimate":
         """log Z: the log is taken of the unbiased estimate of Z; its standard error by the delta method."""
         if moments.weighted is not None:
             moments = Moments(moments.shift, moments.total, moments.var_total)
@@ -236,13 +291,13 @@ class Estimate:
         if total.ndim == 0 and total > 0:  # for one theta numbers are much quicker than arrays
             found = float(total)
             value, stderr = float(shift) + log(found), sqrt(float(variance)) / found
-            return cls(np.array(value), np.array(stderr), rows, label, moments)
+            return cls(np.array(value), np.array(stderr), rows, labels, moments, bound)
         with np.errstate(divide="ignore", invalid="ignore"):  # nothing was seen: infinite error
             value, stderr = shift + np.log(total), np.where(total > 0, np.sqrt(variance) / total, np.inf)
-        return cls(np.asarray(value), np.asarray(stderr), rows, label, moments)
+        return cls(np.asarray(value), np.asarray(stderr), rows, labels, moments, bound)
 
     @classmethod
-    def of_expectation(cls, moments: Moments, rows: Ints, label: Label) -> "Estimate":
+    def of_expectation(cls, moments: Moments, rows: Ints, labels: Labels, bound: Floats) -> "Estimate":
         """The ratio estimate of E[f]; its standard error by the delta method."""
         if moments.weighted is None or moments.var_weighted is None or moments.covariance is None:
             raise ValueError("moments hold no weighted sum, so no expectation can be formed")
@@ -252,18 +307,28 @@ class Estimate:
             value = np.asarray(moments.weighted / total)
             variance = (moments.var_weighted - 2 * value * moments.covariance + value**2 * var_total) / total**2
             stderr = np.where(total > 0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
-        return cls(value, np.asarray(stderr), rows, label, moments)
+        return cls(value, np.asarray(stderr), rows, labels, moments, bound)
 
     def merge(self, other: "Estimate") -> "Estimate":
         """The estimate over the union of two disjoint sets of rows."""
         if self.moments is None or other.moments is None:
             raise ValueError("this kind of estimate does not merge; merge its log_partition or expectation instead")
         _same_batch(self.rows, other.rows)
-        rows, label = np.asarray(self.rows + other.rows), worse_label(self.label, other.label)
+        rows, labels = np.asarray(self.rows + other.rows), _weaker(self.labels, other.labels)
         if (self.moments.weighted is None) != (other.moments.weighted is None):
             raise ValueError("a log partition and an expectation do not merge")
         make = Estimate.of_log_partition if self.moments.weighted is None else Estimate.of_expectation
-        return make(self.moments + other.moments, rows, label)
+        return make(self.moments + other.moments, rows, labels, np.asarray(np.maximum(self.bound, other.bound)))
+
+
+def _settle_labels(result: "Draws | OrderedDraws | Estimate") -> None:
+    """Give every theta a label and, where none is given, a bound: of zero if it is exact."""
+    shape = result.rows.shape
+    if result.labels.shape != shape:
+        object.__setattr__(result, "labels", np.broadcast_to(result.labels, shape))
+    if result.bound.shape != shape or result.bound is _UNKNOWN:
+        bound = np.broadcast_to(result.bound, shape)
+        object.__setattr__(result, "bound", np.where(result.labels == "exact", 0.0, bound))
 
 
 def _same_batch(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:

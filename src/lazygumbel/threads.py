@@ -1,28 +1,18 @@
-"""One small pool of threads for blocks of queries, and a helper for a single one; compiled kernels release the lock."""
+"""One small pool of threads for blocks of rows and for thetas; compiled kernels release the interpreter's lock."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
-from os import cpu_count
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["RING", "Task", "alone", "map_threads", "one_blas_thread", "together"]
+__all__ = ["map_threads", "one_blas_thread", "submit"]
 
 R = TypeVar("R")
-Task = Callable[[npt.NDArray[np.int64], int], object]
-"""Called with a bell, a count, and with RING by its caller or else how many rings are its own: see `kernels.weigh`."""
-RING = -1
-
-_CORES = cpu_count() or 1
-_UNHEARD = np.zeros(1, dtype=np.int64)
-"""A bell that nobody listens to."""
 
 
 def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator[R]:
@@ -30,27 +20,45 @@ def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator
     return _pool().map(function, *columns)
 
 
-def alone(task: Task) -> None:
-    """Run a task that could be shared in this thread."""
-    task(_UNHEARD, RING)
+def submit(function: Callable[..., R], *arguments: Any) -> "Future[R]":
+    """Have a function called on one of the pool's threads."""
+    return _pool().submit(function, *arguments)
 
 
-def together(task: Task) -> None:
-    """Run a task that shares out its own work, and waits for all of it, here and in one other thread.
+@contextmanager
+def one_blas_thread() -> Generator[None]:
+    """Within, a matrix product takes one thread: where the pool's threads make many, more would get in their way.
 
-    Whether that thread comes in time makes no difference but in speed, so nothing is waited for here.
+    The limit is of the process. Several threads may be within at once: the first to enter sets it, the last to leave
+    restores what was there before.
     """
-    if _CORES == 1:
-        alone(task)
-    else:
-        helper = _helper()
-        helper.offer(task)
-        task(helper.bell, RING)
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Within, a matrix product takes one thread: where the pool's threads make many, more would get in their way."""
-    return _blas().limit(limits=1, user_api="blas")
+class _BlasLimit:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._within = 0
+        self._limiter: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._within += 1
+            if self._within == 1:
+                self._limiter = _blas().limit(limits=1, user_api="blas")
+
+    def leave(self) -> None:
+        with self._lock:
+            self._within -= 1
+            if self._within == 0:
+                self._limiter.restore_original_limits()
+
+
+_limit = _BlasLimit()
 
 
 @cache
@@ -60,53 +68,14 @@ def _blas() -> ThreadpoolController:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(_CORES, 8), thread_name_prefix="lazygumbel")
-
-
-@cache
-def _helper() -> "_Helper":
-    return _Helper()
-
-
-class _Helper:
-    """A thread that joins in the tasks of others.
-
-    To wake a thread takes longer than many a task. So after each this one stays awake a little, without the
-    interpreter's lock, and listens for a bell, which the next task rings when its caller has let go of the lock too.
-    """
-
-    def __init__(self) -> None:
-        self.bell = np.zeros(1, dtype=np.int64)
-        self._state, self._wake = Lock(), Lock()
-        self._wake.acquire()
-        self._asleep = False
-        self._offered: tuple[Task, int] | None = None
-        Thread(target=self._help_out, name="lazygumbel-helper", daemon=True).start()
-
-    def offer(self, task: Task) -> None:
-        """Have a task done here as well, in place of one that was offered before and is not begun."""
-        with self._state:
-            self._offered = task, int(self.bell[0]) + 1
-            asleep, self._asleep = self._asleep, False
-        if asleep:
-            self._wake.release()
-
-    def _help_out(self) -> None:
-        while True:
-            with self._state:
-                offered, self._offered = self._offered, None
-                self._asleep = offered is None
-            if offered is None:
-                self._wake.acquire()
-                continue
-            task, rings = offered
-            with suppress(Exception):  # its caller meets the same one
-                task(self.bell, rings)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(min(cores, 8), thread_name_prefix="lazygumbel")
 
 
 def _forget_threads() -> None:
+    global _limit
+    _limit = _BlasLimit()
     _pool.cache_clear()
-    _helper.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):  # threads stay behind when a process forks

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from lazygumbel.checks import check_count, check_ids, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.extras import require
-from lazygumbel.methods import Estimator, Sampler, Stratified
+from lazygumbel.indexes import PartitionIndex
+from lazygumbel.methods import Bounded, Estimator, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Estimate, Moments
 
@@ -32,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-_TRAINING = Stratified(rel_err=0.05)
+_TRAINING = Bounded(rel_err=0.05)
 """For training: beside the noise of a minibatch 5% of Z does not show, and it takes a tenth of the rows of 1%."""
 
 
@@ -44,7 +45,7 @@ def _untraced(function: F) -> F:
 class LogLinearLoss(torch.nn.Module):
     """Negative log-likelihood of target rows: `loss(theta, target)`, theta (B, d) and ids (B,), on the CPU.
 
-    `method` estimates log Z and E[phi]; by default `Stratified(rel_err=0.05)` on a calibrated model, and the default of
+    `method` estimates log Z and E[phi]; by default `Bounded(rel_err=0.05)` over a `PartitionIndex`, and the default of
     the model on any other. Value and gradient are then estimates, of a bias that is small beside rel_err. `rng` is the
     loss's own: torch.manual_seed does not reach it. Not differentiable twice.
     """
@@ -174,7 +175,7 @@ def _apply(function: type[Function], *arguments: object) -> Tensor:
 
 
 def _default(model: LogLinear) -> Estimator | None:
-    return None if model.calibration is None else _TRAINING
+    return _TRAINING if isinstance(model.index, PartitionIndex) else None
 
 
 def _check_method(given: object, name: str = "method") -> None:

@@ -14,17 +14,14 @@ import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids
 from lazygumbel.distribution import Distribution, Rng
-from lazygumbel.methods import Exhaustive, Sampler
+from lazygumbel.methods import Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.results import Label, worse_label
+from lazygumbel.results import Label, weakest
 
 __all__ = ["Walk", "walk"]
 
 Ints = npt.NDArray[np.int64]
-
-_REDRAWS = 16
-"""Tries to leave a row before all others are scored: several looks cost less than that pass, a hundred do not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +91,7 @@ def walk(
 
     There are steps x chains steps in all, and a step is kept in 8 bytes (16 with one chain). `start` is an id for all
     chains, or one id for each; by default each starts at a random row. With `Exhaustive()` as method the chains are
-    exact. `stay=False` forbids a step from a row to itself: a draw of the same row is repeated up to 16 times, which
-    leaves the law of the other rows as it is, and then all other rows are scored. This is at most 17 times the method's
-    miss away from the law, but was not audited: its label is exact or heuristic.
+    exact. `stay=False` forbids a step from a row to itself: that row is excluded.
     """
     steps, chains = check_count(steps, "steps"), check_count(chains, "chains")
     n = model.features.n
@@ -112,7 +107,7 @@ def walk(
             step = law.draw(at) if stay else law.leave(at)
             at = ids[t] = step.ids
             rows[t] = step.rows
-            label = worse_label(label, step.label)
+            label = weakest((label, step.label))
             task.advance(chains)
     return Walk(ids, first, n, rows, label)
 
@@ -138,23 +133,8 @@ class _Law:
         return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
 
     def leave(self, at: Ints) -> _Step:
-        """One step of each chain to another row: a chain that stayed is drawn again.
-
-        Draws are repeated before a row is excluded because a calibrated look is made for all rows: without the
-        heaviest of them it misses more of the others than repeated draws do.
-        """
-        ids, rows, label = self.draw(at)
-        for tries in range(_REDRAWS + 1):
-            stuck = np.flatnonzero(ids == at)
-            if not len(stuck):
-                break
-            again = self.draw(at[stuck]) if tries < _REDRAWS else self._draw_others(at[stuck])
-            ids[stuck] = again.ids
-            rows, label = rows + again.rows, worse_label(label, again.label)
-        return _Step(ids, rows, "exact" if label == "exact" else "heuristic")
-
-    def _draw_others(self, at: Ints) -> _Step:
-        drawn = self._at(at).sample((), method=Exhaustive(), rng=self.rng, exclude=at[:, None])
+        """One step of each chain to another row."""
+        drawn = self._at(at).sample((), method=self.method, rng=self.rng, exclude=at[:, None])
         return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
 
     def _at(self, at: Ints) -> Distribution:

@@ -25,7 +25,7 @@ from lazygumbel.cli.options import (
     theta_of,
 )
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
-from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Stratified, TopKOnly, UniformTail
+from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
 from lazygumbel.persist import check_target
 
@@ -223,16 +223,16 @@ def _short(fact: object) -> str:
     return f"{fact:.4g}" if isinstance(fact, float) else str(fact)
 
 
-def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | Stratified | TopKOnly | None:
-    if method in ("exhaustive", "stratified") and k is not None:
+def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | Bounded | TopKOnly | None:
+    if method in ("exhaustive", "bounded") and k is not None:
         raise ValueError(f"k: the {method} method has no head of a given size")
     match method:
         case None:
             return None if k is None else FixedCutoff(k=k)
         case "exhaustive":
             return Exhaustive()
-        case "stratified":
-            return Stratified()
+        case "bounded":
+            return Bounded()
         case "lazy":
             return LazyGumbel(k=k)
         case "fixed-cutoff":
@@ -240,12 +240,12 @@ def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Fix
         case "top-k":
             return TopKOnly(k=100 if k is None else k)
         case _:
-            known = "exhaustive, stratified, lazy, fixed-cutoff, top-k"
+            known = "exhaustive, bounded, lazy, fixed-cutoff, top-k"
             raise ValueError(f"method: {method!r} is none of {known}")
 
 
-def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Stratified | None:
+def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Bounded | None:
     chosen = _sampler("lazy" if method is None and k is not None else method, k)
     if isinstance(chosen, FixedCutoff | TopKOnly):
-        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive, stratified and lazy can")
+        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive, bounded and lazy can")
     return chosen

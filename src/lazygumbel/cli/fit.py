@@ -14,14 +14,14 @@ from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit
-from lazygumbel.methods import Estimator, Exhaustive, Stratified, TopKOnly, UniformTail
+from lazygumbel.methods import Bounded, Estimator, Exhaustive, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.persist import replacing
 
 __all__: list[str] = []
 
 _SHOWN = 10
-_METHODS = ("anchored", "exhaustive", "stratified", "uniform-tail", "top-k")
+_METHODS = ("anchored", "exhaustive", "bounded", "uniform-tail", "top-k")
 
 
 @app.command(name="fit")
@@ -146,8 +146,8 @@ def _method(name: str, n: int) -> Anchored | Estimator:
         return Anchored()
     if name == "exhaustive":
         return Exhaustive()
-    if name == "stratified":
-        return Stratified()
+    if name == "bounded":
+        return Bounded()
     if name == "uniform-tail":
         return UniformTail(k=min(n, ceil(10 * sqrt(n))), l=ceil(100 * sqrt(n)))
     if name == "top-k":

@@ -43,7 +43,7 @@ Name = Annotated[str | None, typer.Option(help="Use the row with this name as th
 Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
 Method = Annotated[
     str | None,
-    typer.Option(help="stratified, exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given."),
+    typer.Option(help="bounded, exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given."),
 ]
 K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
 

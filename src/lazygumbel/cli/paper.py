@@ -17,7 +17,7 @@ __all__: list[str] = []
 def paper(
     data: Annotated[str, typer.Option(help="glove, synthetic, or a file of rows as `build` takes it.")] = "glove",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer rows and thetas: minutes, and rougher numbers.")
+        bool, typer.Option("--quick", help="Fewer thetas, steps and draws: a minute or two, and rougher numbers.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help="One experiment by name; may be repeated.")] = None,
     out: Annotated[Path, typer.Option(help="The folder to write; a run that was stopped goes on from there.")] = Path(

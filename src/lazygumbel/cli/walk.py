@@ -10,7 +10,7 @@ import typer
 from lazygumbel.checks import check_count
 from lazygumbel.cli.console import guarded, progress
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
-from lazygumbel.methods import Exhaustive, FixedCutoff, LazyGumbel, Sampler, Stratified
+from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.walk import Walk
 from lazygumbel.walk import walk as run
@@ -18,7 +18,7 @@ from lazygumbel.walk import walk as run
 __all__: list[str] = []
 
 _METHODS: dict[str, Sampler] = {
-    "stratified": Stratified(),
+    "bounded": Bounded(),
     "exhaustive": Exhaustive(),
     "fixed-cutoff": FixedCutoff(),
     "lazy": LazyGumbel(),

@@ -1,27 +1,26 @@
-"""The kernels in Numba, by name. Same signatures and results as `reference`.
+"""The kernels in Numba, by name. Same signatures and results as `reference`."""
 
-No `parallel=True`: two Python threads in a parallel kernel under Numba's workqueue layer abort the process.
-Parallelism is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
-"""
-
-from lazygumbel.kernels.draws import look, winners
-from lazygumbel.kernels.picks import pick, pick_variance
-from lazygumbel.kernels.ranking import place, survey
-from lazygumbel.kernels.scoring import bin_scores, gather_dot, score_at, score_ranges, sum_rows
-from lazygumbel.kernels.sums import spread, weigh
+from lazygumbel.kernels.codes import lookup_tables, prepare, scan
+from lazygumbel.kernels.encode import encode_nibbles, interleave
+from lazygumbel.kernels.race import all_ceilings, draw, score_above, settle
+from lazygumbel.kernels.scoring import gather_dot, sum_pairs, sum_rows
+from lazygumbel.kernels.strata import sample_strata, weigh_sample
+from lazygumbel.kernels.top import top_rows
 
 __all__ = [
-    "bin_scores",
+    "all_ceilings",
+    "draw",
+    "encode_nibbles",
     "gather_dot",
-    "look",
-    "pick",
-    "pick_variance",
-    "place",
-    "score_at",
-    "score_ranges",
-    "spread",
+    "interleave",
+    "lookup_tables",
+    "prepare",
+    "sample_strata",
+    "scan",
+    "score_above",
+    "settle",
+    "sum_pairs",
     "sum_rows",
-    "survey",
-    "weigh",
-    "winners",
+    "top_rows",
+    "weigh_sample",
 ]

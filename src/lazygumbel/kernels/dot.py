@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from lazygumbel.kernels.decorators import exact_kernel
 
 __all__ = ["dot", "lay_out"]
 
@@ -23,18 +24,15 @@ _FLOAT, _BYTE, _PLACE = ir.FloatType(), ir.IntType(8), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, _WIDTH)
 
 
-@njit(cache=True, nogil=True)
+@exact_kernel
 def lay_out(query: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """A query as `dot` takes it: whole vectors of 16, then one for the last 16 columns with zeros for those before."""
     d = query.shape[0]
     rest = d % _WIDTH
     whole = d - rest
     out = np.zeros(whole + _WIDTH, dtype=np.float32)
-    out[:whole] = query[:whole]
-    if d < _WIDTH:
-        out[:d] = query
-    elif rest > 0:
-        out[whole + _WIDTH - rest :] = query[whole:]
+    for c in range(d):
+        out[c if c < whole or d < _WIDTH else c + _WIDTH - rest] = query[c]
     return out
 
 

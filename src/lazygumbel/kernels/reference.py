@@ -1,474 +1,450 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
-from itertools import count
-from time import perf_counter, sleep
-
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.blocks import BLOCK
+from lazygumbel.kernels.types import (
+    BLOCK,
+    CHUNK,
+    EXP2_ERROR,
+    EXP2_SLOPE,
+    FLOOR,
+    GROUP,
+    TOP,
+    Asked,
+    Ceilings,
+    Coded,
+    Run,
+    Sample,
+    Theta,
+)
 
 __all__ = [
-    "bin_scores",
+    "all_ceilings",
+    "draw",
+    "encode_nibbles",
     "gather_dot",
-    "look",
-    "pick",
-    "pick_variance",
-    "place",
-    "score_at",
-    "score_ranges",
-    "spread",
+    "interleave",
+    "lookup_tables",
+    "prepare",
+    "sample_strata",
+    "scan",
+    "score_above",
+    "settle",
+    "sum_pairs",
     "sum_rows",
-    "survey",
-    "weigh",
-    "winners",
+    "top_rows",
+    "weigh_sample",
 ]
 
-_RANK_BINS = 2048
-_NEAREST, _CODES_HELP, _ROUNDING = 6.1, 2.0, 1e-9
-_CHECKED, _HEAVY, _CODED_BELOW, _NO_SHIFT = 64, 1e-3, 0.04, 300.0
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
+
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_COUNT, _MASS, _REFERENCE, _SCORED, _VIOLATIONS = range(5)
+_HEADROOM, _NEGLIGIBLE, _LOOSE = 30.0, 24.0, 64.0
+_AT_ONCE, _PATIENCE = 8, 256
 
 
-def gather_dot(
-    rows: npt.NDArray[np.float32],
-    positions: npt.NDArray[np.int64],
-    queries: npt.NDArray[np.float32],
-    owner: npt.NDArray[np.int64],
-) -> npt.NDArray[np.float32]:
-    """`rows[positions[j]] . queries[owner[j]]` for every j, shape (m,)."""
-    return np.einsum("md,md->m", rows[positions], queries[owner])
-
-
-def score_ranges(
-    rows: npt.NDArray[np.float32],
-    starts: npt.NDArray[np.int64],
-    stops: npt.NDArray[np.int64],
-    query: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Positions and scores of all rows in the half-open ranges (start <= stop), range after range."""
-    ranges: list[npt.NDArray[np.int64]] = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
-    positions = np.concatenate([np.arange(0), *ranges], dtype=np.int64)
-    return positions, rows[positions] @ query
-
-
-def survey(
-    routes: npt.NDArray[np.int8],
-    centroids: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.uint8],
-    code_low: npt.NDArray[np.float32],
-    code_step: npt.NDArray[np.float32],
-    queries: npt.NDArray[np.float32],
-    scales: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    bucket_edges: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float64]]:
-    """The bucket of each cell by its rank, for each query: the nearest in direction, then by inner product times scale.
-
-    `routes` are the centroids in whole steps, laid out in blocks, and queries are rounded to whole numbers too. What
-    comes within 6.1 steps, times the norm of the query, of the largest inner product is computed anew from the
-    centroids to find the nearest: that is twenty standard deviations of their rounding. `scales` are at most one; none
-    are given where all are one. Returns buckets, (queries, cells); the inner product of each query with the nearest
-    cell, and the largest with a row of it, by the codes; and its norm.
-
-    Ranks are by counting: scores are told apart to 1/2046 of their range, and cells whose scores are not have the rank
-    of the first of them.
-    """
-    (cells, d), size = centroids.shape, len(queries)
-    whole = routes.reshape(*routes.shape[:2], BLOCK, 2).transpose(0, 2, 1, 3).reshape(len(routes) * BLOCK, -1)
-    whole = whole[:cells, :d].astype(np.int64)
-    buckets = np.empty((size, cells), dtype=np.uint8)
-    alignment, reach = np.empty((2, size), dtype=np.float32)
-    norms: npt.NDArray[np.float64] = np.sqrt(np.vecdot(queries, queries).astype(np.float64))
-    for b, query in enumerate(queries):
-        unit = max(float(np.abs(query).max()) / min(16383.0, np.floor(2.0**23 / d)), 1e-300)
-        keys = whole @ np.rint(query.astype(np.float64) / unit).astype(np.int64)
-        near = np.flatnonzero(keys >= keys.max() - int(_NEAREST * norms[b] / unit))
-        along = centroids[near] @ query
-        first, alignment[b] = near[along.argmax()], along.max()
-        if len(scales):
-            keys = (keys.astype(np.float32) * scales).astype(np.int32)
-        width = np.float32(_RANK_BINS - 2) / np.float32(max(int(keys.max()) - int(keys.min()), 1))
-        below = np.float32(keys.max()) - keys.astype(np.float32)
-        bins: npt.NDArray[np.int64] = 1 + (below * width).astype(np.int64)
-        bins[first] = 0
-        rank = np.array([(bins < k).sum() for k in bins])
-        buckets[b] = np.searchsorted(bucket_edges[1:-1], rank, side="right")
-        inside = codes[offsets[first] : offsets[first + 1]]
-        reach[b] = (inside @ (code_step * query)).max(initial=-np.inf) + code_low @ query
-    return buckets, alignment, reach, norms
-
-
-def place(
-    norms: npt.NDArray[np.float64],
-    alignment: npt.NDArray[np.float32],
-    reach: npt.NDArray[np.float32],
-    inverse_temperature: float,
-    largest: float,
-    ladder: npt.NDArray[np.float64],
-    least_alignment: float,
-    least_reach: float,
-) -> npt.NDArray[np.int64]:
-    """The line of each query of a survey in tables of a calibration.
-
-    There is a line for each rung of the ladder of scales, then one for each gap between two, then all of these again,
-    widened. A scale within 1% of a rung takes that, one between two rungs their gap, one beyond the ladder the widened
-    last rung. A query that is unlike those of the calibration, by its best cosine or by the best row of its first cell,
-    takes a widened line. A query of zeros takes the first.
-    """
-    rungs, scales = len(ladder), norms * inverse_temperature
-    above = np.searchsorted(ladder, 0.99 * scales)
-    own = (above == 0) | (ladder[np.minimum(above, rungs - 1)] < 1.02 * scales)
-    lines = np.where(own, above, rungs + above - 1)
-    unlike = (alignment < least_alignment * norms) | (reach < least_reach * norms * largest)
-    lines = np.where(unlike, lines + 2 * rungs - 1, lines)
-    return np.where(scales > 0, np.where(above == rungs, 3 * rungs - 2, lines), 0)
-
-
-def _inside(
-    offsets: npt.NDArray[np.int64], buckets: npt.NDArray[np.uint8], wanted: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
-    """Positions of the rows of cells whose bucket is wanted."""
-    return np.flatnonzero(np.repeat(wanted[buckets], np.diff(offsets)))
-
-
-def _uniforms(seed: float, j: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The j-th numbers of SplitMix64, seeded by a number in [0, 1), as ones between zero and one."""
-    z = np.uint64(seed * 2.0**53) + (j + 1).astype(np.uint64) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * _FIRST
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
+def uniforms(seed: np.uint64, numbers: Ints) -> Floats:
+    """Numbers of SplitMix64 by seed and number, between zero and one."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) + (numbers + 1).astype(np.uint64) * _STEP
+        z = (z ^ (z >> np.uint64(30))) * _FIRST
+        z = (z ^ (z >> np.uint64(27))) * _SECOND
     z = z ^ (z >> np.uint64(31))
     return ((z >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _end_to_end(lengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Where each ends, from zero; added up in fours, because to the last bit the order matters."""
-    whole = len(lengths) - len(lengths) % 4
-    a, b, c, d = lengths[:whole].reshape(-1, 4).T
-    starts: npt.NDArray[np.float64] = np.cumsum([0.0, *((a + b) + (c + d))])
-    inside = np.stack([a, a + b, (a + b) + c, (a + b) + (c + d)], axis=1)
-    rest: npt.NDArray[np.float64] = np.cumsum([starts[-1], *lengths[whole:]])
-    return np.concatenate([[0.0], (starts[:-1, None] + inside).ravel(), rest[1:]])
+def _uniform(seed: np.uint64, number: int) -> float:
+    return float(uniforms(seed, np.array([number]))[0])
 
 
-def _by_codes(
-    codes: npt.NDArray[np.uint8],
-    low: npt.NDArray[np.float32],
-    step: npt.NDArray[np.float32],
-    query: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float32], float]:
-    """Scores of codes, with the query in whole numbers, and by how much those may change one."""
-    scaled, d = step * query, len(query)
-    unit = max(float(np.abs(scaled).max()) / min(16383, 2**31 // 256 // d), 1e-300)
-    whole = np.rint(scaled.astype(np.float64) / unit).astype(np.int64)
-    scores = (codes.astype(np.int64) @ whole).astype(np.float32) * np.float32(unit) + np.float32(low @ query)
-    return scores.astype(np.float32), 0.5 * 255 * float(np.float32(unit)) * d
+def gather_dot(rows: Vectors, positions: Ints, queries: Vectors, owner: Ints) -> Vectors:
+    """`rows[positions[j]] . queries[owner[j]]` for every j, shape (m,)."""
+    return np.einsum("md,md->m", rows[positions], queries[owner])
 
 
-def look(
-    rows: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    hazards: npt.NDArray[np.float64],
-    query: npt.NDArray[np.float32],
-    inverse_temperature: float,
-    seeds: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Look at each row independently with the rate of its bucket, 1 - exp(-hazard), and perturb it.
-
-    A row whose Gumbel is minus the log of E is looked at when E is below the hazard. Where that is infinite, every row
-    is, and has an exponential E of its own. Elsewhere lay rows end to end as they are stored, each as long as its
-    hazard: the hits of a Poisson process of rate one pick the rows, and the place of the first hit in a row is its E.
-    Hazards do not increase from bucket to bucket. The seeds in [0, 1) are of the two kinds of exponentials, which are
-    minus the logs of the numbers of SplitMix64.
-
-    Returns for each row its position, logit and perturbed logit, those of infinite hazard first.
-    """
-    certain = _inside(offsets, buckets, np.isinf(hazards))
-    widths = np.where(np.isinf(hazards), 0.0, hazards)[buckets]
-    ends = _end_to_end(np.diff(offsets) * widths)
-    enough = np.arange(int(ends[-1] + 20 * np.sqrt(ends[-1])) + 100)
-    places: npt.NDArray[np.float64] = np.cumsum(-np.log(_uniforms(seeds[1], enough)))
-    places = places[places < ends[-1]]
-    cell = np.searchsorted(ends, places, side="right") - 1
-    skipped = ((places - ends[cell]) / np.where(widths > 0, widths, 1.0)[cell]).astype(np.int64)
-    hit = np.minimum(offsets[cell] + skipped, offsets[cell + 1] - 1)
-    seen, first = np.unique(hit, return_index=True)
-    inside = places - ends[cell] - (hit - offsets[cell]) * widths[cell]
-    noise = np.concatenate([-np.log(_uniforms(seeds[0], np.arange(len(certain)))), np.maximum(inside[first], 1e-300)])
-    seen = np.concatenate([certain, seen])
-    logits = (rows[seen] @ query).astype(np.float64) * inverse_temperature
-    return seen, logits, logits - np.log(noise)
-
-
-def winners(
-    rows: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.uint8],
-    code_low: npt.NDArray[np.float32],
-    code_step: npt.NDArray[np.float32],
-    code_error: float,
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    hazards: npt.NDArray[np.float64],
-    queries: npt.NDArray[np.float32],
-    inverse_temperature: float,
-    banned: npt.NDArray[np.int64],
-    banned_ends: npt.NDArray[np.int64],
-    seeds: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
-    """For each query and draw the row with the largest perturbed logit of a `look`, its value, and the rows looked at.
-
-    All three are (queries, draws). Rows of infinite hazard, which all draws share, count for the first. They are known
-    by their codes, and a code by no more than `code_error` times the norm of the query: a Poisson process whose rates
-    are that much too high hits one, which is kept with the probability that makes up for it. The first that is kept is
-    the one that perturbing each would give, and its time gives the value. Where codes may be off by 2 nats or more,
-    rows are read instead. Of `seeds`, (queries, draws, 2), the first is for these rows, the second for the others.
-    Positions in banned[banned_ends[b]:banned_ends[b + 1]], sorted, cannot win query b. Where nothing could win the
-    position is -1 and the value minus infinity; returned last is how many draws these are.
-    """
-    size, draws, _ = seeds.shape
-    winning, values = np.full((size, draws), -1, dtype=np.int64), np.full((size, draws), -np.inf)
-    counts = np.zeros((size, draws), dtype=np.int64)
-    for b, query in enumerate(queries):
-        out = banned[banned_ends[b] : banned_ends[b + 1]]
-        head = np.setdiff1d(_inside(offsets, buckets[b], np.isinf(hazards[b])), out)
-        scores, rounded = _by_codes(codes[head], code_low, code_step, query)
-        slack = (code_error * np.sqrt(np.float64(query @ query)) + rounded) * inverse_temperature
-        if slack >= _CODES_HELP:
-            scores, slack = rows[head] @ query, 0.0
-        logits = scores.astype(np.float64) * inverse_temperature
-        rest = np.where(np.isinf(hazards[b]), 0.0, hazards[b])
-        for s in range(draws):
-            seen, _, perturbed = look(rows, offsets, buckets[b], rest, query, inverse_temperature, seeds[b, s])
-            counts[b, s] = len(seen) + (len(head) if s == 0 else 0)
-            if len(head):
-                sums: npt.NDArray[np.float64] = np.cumsum(np.exp(logits - logits.max()))
-                time, drawn = 0.0, 0
-                for attempt in count(step=3):
-                    delay, choice, chance = _uniforms(seeds[b, s, 0], np.arange(attempt, attempt + 3))
-                    time -= np.log(delay)
-                    drawn = min(int((sums < choice * sums[-1]).sum()), len(head) - 1)
-                    true = np.float64(rows[head[drawn]] @ query) * inverse_temperature
-                    if chance <= np.exp(true - logits[drawn] - slack):
-                        break
-                winning[b, s] = head[drawn]
-                values[b, s] = logits.max() + slack + np.log(sums[-1]) - np.log(time)
-            perturbed = np.where(np.isin(seen, out), -np.inf, perturbed)
-            if len(seen) and perturbed.max() > values[b, s]:
-                winning[b, s], values[b, s] = seen[perturbed.argmax()], perturbed.max()
-    return winning, values, counts, int((winning < 0).sum())
-
-
-def pick(
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    rates: npt.NDArray[np.float64],
-    uniform: float,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
-    """Rows picked as often, on average, as the rate of their bucket says, times a factor.
-
-    Those of rate one are all taken. Lay the others end to end as they are stored, each as long as its rate: from every
-    stretch of length one the row at a random place is picked. The factor, at least one, makes the number of stretches
-    whole. The uniform in [0, 1) seeds the places, which are numbers of SplitMix64, one after the other: with one place
-    for all stretches there would be few different samples, and nothing would be known of how they spread. Rates do not
-    increase from bucket to bucket.
-
-    Returns positions of the rows of rate one, positions and buckets of the others picked, and the factor.
-    """
-    sure = _inside(offsets, buckets, rates >= 1)
-    return sure, *_pick(offsets, buckets, rates, uniform)
-
-
-def _pick(
-    offsets: npt.NDArray[np.int64], buckets: npt.NDArray[np.uint8], rates: npt.NDArray[np.float64], uniform: float
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], float]:
-    """Picks from cells of rates below one."""
-    widths = np.where((rates > 0) & (rates < 1), rates, 0.0)[buckets]
-    ends = _end_to_end(np.diff(offsets) * widths)
-    picks = int(np.ceil(ends[-1] - _ROUNDING))
-    factor = picks / float(ends[-1]) if picks > 0 else 1.0
-    places = (np.arange(picks) + _uniforms(uniform, np.arange(picks))) * (1.0 / factor)
-    places = places[places < ends[-1]]
-    cell = np.searchsorted(ends, places, side="right") - 1
-    inside = ((places - ends[cell]) * (1.0 / widths[cell])).astype(np.int64)
-    return np.minimum(offsets[cell] + inside, offsets[cell + 1] - 1), buckets[cell], factor
-
-
-def pick_variance(
-    scores: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    rates: npt.NDArray[np.float64],
-    scale: float,
-) -> float:
-    """The relative variance of Z from rows picked, where the rows, as they are stored, count exp(scale score).
-
-    From every stretch one row is picked, with the share of the stretch that it takes up for probability.
-    """
-    weights = np.exp(scale * scores.astype(np.float64) - scale * np.float64(scores.max(initial=-np.inf)))
-    owners = np.repeat(buckets, np.diff(offsets))
-    inside = (rates[owners] > 0) & (rates[owners] < 1)
-    length = float(rates[owners][inside].sum())
-    factor = max(np.ceil(length - _ROUNDING), 1.0) / max(length, 1e-300)
-    widths = rates[owners][inside] * factor
-    counted, ends = weights[inside] / widths, np.cumsum(widths)
-    stretches = np.zeros((int(ends.max(initial=0.0)) + 2, 2))
-    for begin, end, value in zip(ends - widths, ends, counted, strict=True):
-        for stretch in range(int(begin), int(end) + 1):
-            part = min(end, stretch + 1.0) - max(begin, float(stretch))
-            stretches[stretch] += part * value, part * value**2
-    mean, square = stretches.T
-    return float(np.maximum(square - mean**2, 0.0).sum() / weights.sum() ** 2)
-
-
-def score_at(
-    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], query: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
-    """`rows[positions[j]] . query` for every j, shape (m,)."""
-    return rows[positions] @ query
-
-
-def sum_rows(
-    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def sum_rows(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums of weighted rows, of their squares, and of weight times weighted row, each (d,)."""
     weighted = weights[:, None] * rows[positions].astype(np.float64)
     return weighted.sum(axis=0), (weighted**2).sum(axis=0), weights @ weighted
 
 
-def weigh(
-    rows: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.uint8],
-    code_low: npt.NDArray[np.float32],
-    code_step: npt.NDArray[np.float32],
-    code_error: float,
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    rates: npt.NDArray[np.float64],
-    uniforms: npt.NDArray[np.float64],
-    queries: npt.NDArray[np.float32],
-    inverse_temperature: float,
-    largest: float,
-    banned: npt.NDArray[np.int64],
-    banned_ends: npt.NDArray[np.int64],
-    progress: npt.NDArray[np.int64],
-    shifts: npt.NDArray[np.float64],
-    counts: npt.NDArray[np.int64],
-    found: npt.NDArray[np.float64],
-    bell: npt.NDArray[np.int64],
-    rings: int,
-) -> None:
-    """For each query `pick` rows and sum over them, in pieces that several calls may share; fills arrays given.
+def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
+    """Sums of weighted rows, and over pairs, the first two and so on, of the squared difference between the two, and of
+    that times the difference of their weights, each (d,). An even number of rows."""
+    weighted = weights[:, None] * rows[positions].astype(np.float64)
+    between, weight = weighted[::2] - weighted[1::2], weights[::2] - weights[1::2]
+    return weighted.sum(axis=0), (between**2).sum(axis=0), weight @ between
 
-    Of the pieces of a query, as many as `counts` and `found` have columns, the first has the rows of rate one and each
-    of the others the picks of an equal part of the cells. A call claims the next piece that is left, until there is
-    none, and waits for those that other calls claimed; `progress` counts pieces that are claimed, and that are done.
-    A call with `rings` below zero rings the bell first. Any other is one that helps: after the last piece it stays for
-    half a millisecond, or until the bell was rung more often than that.
 
-    A row counts exp(logit - shift) / rate, with the factor of its picks in the rate, or zero if `banned`; the shift is
-    what the largest logit that there could be, |query| times the norm `largest`, has beyond 300. Without sums of
-    weighted rows, and if codes are exact enough, logits are those of the codes: one pick in 64 is read and counts for
-    64 times its difference, so that sums have the right mean. So do rows of rate one, unless all are, but such as by
-    their codes hold more than 1e-3 of the sum are all read. Of the uniforms, (queries, pieces, 2), the first seed the
-    picks, the others say which is the first that is read.
+def encode_nibbles(rotated: Vectors, codebook: Vectors, nibbles: int) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
+    """The nearest codeword to each run of coordinates, (m, nibbles), and of all of them end to end, (m,): the inner
+    product with the coordinates, and the squared norm. A last run may be short: so are then its codewords."""
+    m, d = rotated.shape
+    width = codebook.shape[1]
+    codes = np.zeros((m, nibbles), dtype=np.uint8)
+    products, squares = np.zeros(m), np.zeros(m)
+    for j in range(-(-d // width)):
+        run = rotated[:, j * width : (j + 1) * width].astype(np.float64)
+        words = codebook[:, : run.shape[1]].astype(np.float64)
+        lengths = (words**2).sum(axis=1)
+        along = run @ words.T
+        codes[:, j] = (along - lengths / 2).argmax(axis=1)
+        products += along[np.arange(m), codes[:, j]]
+        squares += lengths[codes[:, j]]
+    return codes, products, squares
 
-    `counts`, (queries, pieces), is filled with numbers of rows, and `found`, (queries, pieces, 3, 1) or
-    (queries, pieces, 3, 1 + d), with sums over rows; with sums of half the squared differences of picks and those
-    before, times 1 - rate, or of what rows that are not read add to the variance; and with the same of products of
-    differences of weights and of weighted rows.
+
+def interleave(codes: npt.NDArray[np.uint8], slots: Ints, out: npt.NDArray[np.uint8]) -> None:
+    """Write the codes of rows, (m, nibbles), into their slots of `Sketch.codes`."""
+    lanes = slots % BLOCK
+    bytes_of = np.where(lanes < BLOCK // 2, 2 * lanes, 2 * lanes - BLOCK + 1)
+    out[slots // BLOCK, :, bytes_of] = codes[:, ::2] | (codes[:, 1::2] << 4)
+
+
+def lookup_tables(
+    rotated: Vectors, codebook: Vectors, positions: int, most: int, seed: np.uint64
+) -> tuple[npt.NDArray[np.uint8], float, float]:
+    """What each codeword of each nibble adds to an inner product, in steps above the least of its nibble.
+
+    Rounded at random, up or down, so that every entry is right on average; below `most`. Returns the tables,
+    (positions, 2, 16), the step, and the sum of what was taken off.
     """
-    (size, units), cells, features = counts.shape, buckets.shape[1], found.shape[3] > 1
-    bell += rings < 0
-    while True:
-        piece = int(progress[0])
-        progress[0] += 1
-        if piece >= size * units:
-            break
-        q, u = divmod(piece, units)
-        query, out = queries[q], banned[banned_ends[q] : banned_ends[q + 1]]
-        scale = np.sqrt(np.float64(query @ query)) * inverse_temperature
-        shift = max(scale * largest - _NO_SHIFT, 0.0)
-        coded = not features and scale * code_error < _CODED_BELOW * np.sqrt(len(query))
-        unread = int(uniforms[q, u, 1] * _CHECKED)
-        if u > 0:
-            low, high = cells * (u - 1) // (units - 1), cells * u // (units - 1)
-            seen, owners, factor = _pick(offsets[low : high + 1], buckets[q, low:high], rates[q], uniforms[q, u, 0])
-            rate = factor * rates[q][owners]
-        else:
-            seen, rate = _inside(offsets, buckets[q], rates[q] >= 1), np.ones(1)
-            shifts[q], coded = shift, coded and rates[q].min() < 1
-        weights = np.exp((rows[seen] @ query).astype(np.float64) * inverse_temperature - shift)
-        checks = 0.0
-        if coded:
-            by_codes, _ = _by_codes(codes[seen], code_low, code_step, query)
-            rough = np.exp(by_codes.astype(np.float64) * inverse_temperature - shift)
-            weights, rough = (np.where(np.isin(seen, out), 0.0, w) for w in (weights, rough))
-            light = (rough <= _HEAVY * rough.sum()) | (u > 0)
-            read = light & (np.arange(len(seen)) % _CHECKED == unread)
-            change = weights - rough
-            weights = np.where(light, rough + np.where(read, _CHECKED * change, 0.0), weights)
-            checks = _CHECKED * (_CHECKED - 1) * (change[read] ** 2).sum()
-        weights = (np.where(np.isin(seen, out), 0.0, weights) / rate)[:, None]
-        values = np.concatenate([weights, weights * rows[seen].astype(np.float64)], axis=1)[:, : found.shape[3]]
-        counts[q, u], found[q, u, 0] = len(seen), values.sum(axis=0)
-        if u > 0:
-            half, step = 0.5 * np.maximum(1 - rate[:, None], 0)[1:], np.diff(values, axis=0)
-            found[q, u, 1:] = (half * step**2).sum(axis=0), (half * step[:, :1] * step).sum(axis=0)
-            found[q, u, 2, 0] = 0.0
-        else:
-            found[q, u, 1, 0] = checks
-        progress[1] += 1
-    while progress[1] < size * units:
-        sleep(0)
-    enough = perf_counter() + 5e-4
-    while rings >= 0 and bell[0] <= rings and perf_counter() < enough:
-        sleep(0)
+    nibbles, (words, width) = 2 * positions, codebook.shape
+    padded = np.zeros(nibbles * width)
+    padded[: len(rotated)] = rotated
+    found = padded.reshape(nibbles, width) @ codebook.T.astype(np.float64)
+    lows = found.min(axis=1)
+    above = found - lows[:, None]
+    step = max(float(above.max()) / (most - 1), 1e-300)
+    numbers = uniforms(seed, np.arange(int(nibbles * words))).reshape(nibbles, words)
+    entries = np.floor(above / step + numbers)
+    return entries.astype(np.uint8).reshape(positions, 2, words), step, float(lows.sum())
 
 
-def spread(
-    counts: npt.NDArray[np.int64], found: npt.NDArray[np.float64]
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-]:
-    """What `weigh` filled in, all pieces of a query together.
+def _log_mass(exponents: Floats) -> float:
+    top = exponents.max()
+    return float(top + np.log2(np.exp2((exponents - top)[exponents - top > -_NEGLIGIBLE]).sum()))
 
-    Returns how many rows were seen, (queries,); the relative standard error of the first totals, (queries,), infinite
-    where those are not positive; totals, (queries, 1 + d), their variances, and their covariances with the first.
 
-    From a stretch of rows of weight w and rate r one is picked, and counts w / r: that has variance sum of
-    w^2 (1/r - 1) minus the products of different rows, which for rows alike are 1 - r times the square of the mean of
-    w / r. Picks from neighbouring stretches have nearly the same mean, so the squares of their differences tell. One
-    pick alone spreads around zero.
+def prepare(
+    coded: Coded, vector: Vectors, asked: Asked, power: float, seed: np.uint64
+) -> tuple[Theta, Ceilings, float, float]:
+    """A theta for scoring rows and for scanning codes, and bounds of log2 Z: one from below by Jensen's inequality in
+    each cell, and one from above of every logit."""
+    d, nibbles = coded.d, 2 * coded.positions
+    projected = coded.projection @ vector
+    cells, norm = projected[d:].astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
+    scale = asked.scale / power
+    tables, step, base = lookup_tables(projected[:d], coded.codebook, coded.positions, min(128, 65535 // nibbles), seed)
+    low = _log_mass(cells * asked.scale + coded.log_counts)
+    shift = _log_mass(cells * scale + coded.log_counts) + _HEADROOM
+    ceilings = Ceilings(
+        tables,
+        (cells * scale - shift + coded.slack * norm * scale + EXP2_ERROR).astype(np.float32),
+        step * scale,
+        (base + step * np.sqrt(nibbles) * asked.rounding) * scale,
+        asked.quantile * norm / np.sqrt(max(d - 1, 1)) * scale,
+        power,
+        shift,
+        asked.by_bytes,
+    )
+    theta = Theta(_lay_out(vector), projected[d:], norm, asked.scale)
+    return theta, ceilings, low, float((cells.max() + norm * coded.largest_residual) * asked.scale)
+
+
+def _lay_out(vector: Vectors) -> Vectors:
+    whole = len(vector) - len(vector) % 16
+    out = np.zeros(whole + 16, dtype=np.float32)
+    out[:whole] = vector[:whole]
+    rest = len(vector) - whole
+    if not whole:
+        out[:rest] = vector
+    elif rest:
+        out[whole + 16 - rest :] = vector[whole:]
+    return out
+
+
+def _vector(theta: Theta, d: int) -> Vectors:
+    """The vector that was laid out."""
+    whole, rest = d - d % 16, d % 16
+    tail = theta.laid_out[:rest] if not whole else theta.laid_out[whole + 16 - rest : whole + 16]
+    return np.concatenate([theta.laid_out[:whole], tail])
+
+
+def _exp2(exponents: Vectors) -> Vectors:
+    """Nearly exp2, in [exp2(FLOOR), exp2(TOP)]: every step in float32."""
+    held = np.clip(exponents, np.float32(FLOOR), np.float32(TOP))
+    whole = np.floor(held)
+    rest = held - whole
+    curve = rest * np.float32(1 - EXP2_SLOPE) + np.float32(EXP2_SLOPE)
+    return np.ldexp(rest * curve + np.float32(1), whole.astype(np.int32)).astype(np.float32)
+
+
+def positions_of(run: Run, block: int) -> Ints:
+    """Where the rows of a block are stored, (64,)."""
+    groups = BLOCK // GROUP
+    firsts = run.sketch.firsts[groups * block : groups * (block + 1)]
+    return (firsts[:, None] + np.arange(GROUP)).reshape(-1)
+
+
+def weigh_block(run: Run, block: int) -> Vectors:
+    """Weights of the rows of a block, (64,), zero where they are not alive."""
+    sketch, ceilings, groups = run.sketch, run.ceilings, slice(4 * block, 4 * block + 4)
+    cells = np.repeat(sketch.cells[groups], GROUP)
+    if ceilings.by_bytes:
+        positions = np.minimum(positions_of(run, block), len(run.rows.rows) - 1)
+        steps = run.rows.steps[positions].astype(np.float64)
+        along = run.rows.bytes[positions].astype(np.float32) @ _vector(run.theta, run.rows.rows.shape[1])
+        known = steps * (along.astype(np.float64) + run.rows.error * run.theta.norm)
+        exponents = (ceilings.scores[cells] + known * (run.theta.scale / ceilings.power)).astype(np.float32)
+    else:
+        held = sketch.codes[block]
+        sums = np.zeros(BLOCK, dtype=np.int64)
+        for position, table in enumerate(ceilings.tables):
+            sums += table[0][held[position] & 15].astype(np.int64) + table[1][held[position] >> 4]
+        found = np.concatenate([sums[::2], sums[1::2]]).astype(np.float32)
+        along = found * np.float32(ceilings.slope) + np.float32(ceilings.intercept)
+        base = ceilings.scores[cells] + np.float32(ceilings.spread) * np.repeat(sketch.widths[groups], GROUP)
+        exponents = (sketch.gains[BLOCK * block : BLOCK * (block + 1)] * along + base).astype(np.float32)
+    return np.where(_alive(run, block), _exp2(exponents), np.float32(0))
+
+
+def _alive(run: Run, block: int) -> npt.NDArray[np.bool_]:
+    bits = (run.race.alive[block] >> np.arange(BLOCK, dtype=np.uint64)) & np.uint64(1)
+    return bits.astype(np.bool_)
+
+
+def scan(run: Run, first: int, last: int) -> None:
+    """Weigh all blocks of some chunks, and sum the chunks."""
+    weights = run.race.weights
+    for block in range(first * CHUNK, min(last * CHUNK, len(weights))):
+        weights[block] = weigh_block(run, block).sum(dtype=np.float64)
+    for chunk in range(first, last):
+        run.race.sums[chunk] = weights[chunk * CHUNK : (chunk + 1) * CHUNK].sum()
+
+
+def _score(run: Run, position: int) -> float:
+    row = run.rows.rows[position].astype(np.float64)
+    return float(row @ _vector(run.theta, len(row)).astype(np.float64)) * run.theta.scale
+
+
+def _tempered(run: Run, weights: Floats) -> Floats:
+    if run.ceilings.power == 1.0:
+        return weights
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.exp2(run.ceilings.power * (np.log2(weights) + run.ceilings.shift) - run.race.state[_REFERENCE])
+
+
+def _ceilings(run: Run, block: int) -> Floats:
+    return _tempered(run, weigh_block(run, block).astype(np.float64))
+
+
+def all_ceilings(run: Run, out: Floats) -> None:
+    """log2 of the ceilings of all rows that may be proposed, by position; others are left as they are."""
+    for block in range(len(run.race.weights)):
+        lanes = np.flatnonzero(_alive(run, block))
+        with np.errstate(divide="ignore"):
+            found = np.log2(_ceilings(run, block)[lanes])
+        out[positions_of(run, block)[lanes]] = found + run.race.state[_REFERENCE]
+
+
+def _refine(run: Run, block: int, low: float, grow: bool) -> float:
+    race, found = run.race, _ceilings(run, block)
+    for lane in range(BLOCK):
+        if found[lane] <= low:
+            continue
+        k = int(race.state[_COUNT])
+        if k == len(race.positions):
+            return -1.0
+        race.positions[k] = positions_of(run, block)[lane]
+        race.masses[k] = np.exp2(_score(run, race.positions[k]) - race.state[_REFERENCE])
+        race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+        race.state[_COUNT] += 1
+        race.state[_MASS] += race.masses[k]
+        race.state[_SCORED] += 1
+        race.state[_VIOLATIONS] += race.masses[k] > found[lane]
+        found[lane] = 0.0
+        low = max(low, race.state[_MASS]) if grow else low
+    race.weights[block] = found.sum()
+    return low
+
+
+def _add_up(run: Run) -> None:
+    race = run.race
+    for chunk in range(len(race.sums)):
+        race.sums[chunk] = race.weights[chunk * CHUNK : (chunk + 1) * CHUNK].sum()
+    race.ends[:] = np.cumsum(race.sums)
+
+
+def _settle(run: Run, low: float) -> bool:
+    race = run.race
+    _add_up(run)
+    low = min(low, race.ends[-1] / _LOOSE)
+    hottest = int(race.weights.argmax())
+    if race.weights[hottest] > low:
+        low = _refine(run, hottest, low, True)
+    return low >= 0.0 and _refine_all(run, low, True)
+
+
+def _refine_all(run: Run, low: float, grow: bool) -> bool:
+    race = run.race
+    for block in range(len(race.weights)):
+        if low >= 0.0 and race.weights[block] > low:
+            low = _refine(run, block, low, grow)
+    _add_up(run)
+    return bool(low >= 0.0 and race.ends[-1] < np.inf)
+
+
+def score_above(run: Run, low: float) -> bool:
+    """Score every row of a settled race whose ceiling exceeds `low`; False if there are too many."""
+    return _refine_all(run, low, False)
+
+
+def settle(run: Run, low: float) -> bool:
+    """Score every row whose ceiling exceeds Z, as far as Z is known: at least 2^low. It is certain to be proposed, so
+    it races at the rate of its logit from now on. False if there are too many.
+
+    After a scan at a higher temperature weights become ceilings here, in units of the best row of the heaviest block.
     """
-    m = counts[..., None].astype(np.float64)
-    picks = np.ones((counts.shape[1], 1), dtype=np.bool_)
-    picks[0] = False
-    sums, squares, cross = found[:, :, 0], found[:, :, 1], found[:, :, 2]
-    alone, factor = picks & (m == 1), np.where(picks & (m > 1), m / np.maximum(m - 1, 1), 1.0)
-    total = sums.sum(axis=1)
-    variance = np.where(alone, sums**2, factor * squares).sum(axis=1)
-    covariance = np.where(alone, sums[..., :1] * sums, factor * cross).sum(axis=1)
-    seen = total[:, 0] > 0
-    errors = np.where(seen, np.sqrt(variance[:, 0]) / np.where(seen, total[:, 0], 1.0), np.inf)
-    return counts.sum(axis=1), errors, total, variance, covariance
+    race = run.race
+    race.state[_REFERENCE] = run.ceilings.shift
+    if run.ceilings.power != 1.0:
+        hottest = int(race.weights.argmax())
+        best = positions_of(run, hottest)[weigh_block(run, hottest).argmax()]
+        race.state[_SCORED] += 1
+        race.state[_REFERENCE] = low = max(low, _score(run, best))
+        race.weights[:] = _tempered(run, race.weights)
+    return _settle(run, float(np.exp2(low - race.state[_REFERENCE])))
 
 
-def bin_scores(
-    scores: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
-    buckets: npt.NDArray[np.uint8],
-    size: int,
-    low: float,
-    width: float,
-    bins: int,
-) -> npt.NDArray[np.int32]:
-    """Rows by bucket and by score, (size, bins): bin floor((score - low) / width), kept in range."""
-    counts = np.zeros((size, bins), dtype=np.int32)
-    found = np.floor((scores - np.float32(low)) * np.float32(1.0 / width)).astype(np.int64)
-    np.add.at(counts, (np.repeat(buckets, np.diff(offsets)), np.clip(found, 0, bins - 1)), 1)
-    return counts
+def _share_at(shares: Floats, place: float) -> int:
+    ends = np.cumsum(shares)
+    if not len(ends) or ends[-1] == 0.0:
+        return -1
+    return int(min(np.searchsorted(ends, place, side="right"), np.flatnonzero(shares)[-1]))
+
+
+def draw(
+    run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats, distinct: bool
+) -> tuple[int, float]:
+    """Run a settled race until all of `positions` are filled, or until more than `patience` proposals were refused, or
+    what is left weighs nothing beside what was taken. How many were filled, and the time that has passed: since the
+    last of them, or without replacement in all. Time has no memory, so a race that was broken off can be finished by
+    another that starts then.
+
+    Proposals are made eight at a time, at the rates of that moment; the time between two is exponential. Independent
+    samples start anew after each that is accepted. Without replacement the race goes on without the row, and every 256
+    proposals heavy rows are looked for among those that are left. `values` are minus the logarithms of the times.
+    """
+    race, size, drawn, step, time = run.race, len(positions), 0, 0, 0.0
+    proposals: list[tuple[int, int, float]] = []
+    while drawn < size:
+        if step - drawn >= patience:
+            return drawn, time
+        if distinct and step > 0:
+            for block in {block for block, _, _ in proposals if block >= 0}:
+                race.weights[block] = _ceilings(run, block).sum()
+            race.state[_MASS] = race.masses[: int(race.state[_COUNT])].sum()
+            _add_up(run)
+            if step % _PATIENCE == 0 and not _settle(run, float(race.state[_MASS])):
+                return drawn, time
+        rate = float(race.state[_MASS] + race.ends[-1])
+        if rate == 0.0:
+            return drawn, time
+        proposals = [_propose(run, seed, step + k) for k in range(_AT_ONCE)]
+        for k, (block, lane, ceiling) in enumerate(proposals):
+            time -= np.log(_uniform(seed, 4 * (step + k) + 3)) / rate
+            if drawn < size and _fires(run, block, lane, ceiling, _uniform(seed, 4 * (step + k) + 2)):
+                positions[drawn] = race.positions[lane] if block < 0 else positions_of(run, block)[lane]
+                values[drawn] = race.state[_REFERENCE] * np.log(2.0) - np.log(time)
+                drawn += 1
+                if not distinct:
+                    time = 0.0
+                elif block < 0:
+                    race.masses[lane] = 0.0
+                else:
+                    race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+        step += _AT_ONCE
+    return drawn, time
+
+
+def _propose(run: Run, seed: np.uint64, step: int) -> tuple[int, int, float]:
+    """Block, lane and ceiling of a row that fires; block -1 and its number for a certain row."""
+    race = run.race
+    mass = float(race.state[_MASS])
+    place = _uniform(seed, 4 * step) * (mass + race.ends[-1])
+    if place < mass:
+        return -1, _share_at(race.masses[: int(race.state[_COUNT])], place), 0.0
+    block = _share_at(race.weights, place - mass)
+    found = _ceilings(run, block)
+    place = _uniform(seed, 4 * step + 1) * max(race.weights[block], found.sum())
+    lane = _share_at(found, place) if place < found.sum() else -1
+    return block, lane, float(found[lane])
+
+
+def _fires(run: Run, block: int, lane: int, ceiling: float, number: float) -> bool:
+    """Whether a proposal is accepted, with probability exp2(logit - ceiling), and its row is still there."""
+    race = run.race
+    if block < 0:
+        return bool(race.masses[lane] > 0.0)
+    if lane < 0 or not int(race.alive[block] >> np.uint64(lane)) & 1:
+        return False
+    race.state[_SCORED] += 1
+    logit = _score(run, positions_of(run, block)[lane])
+    level = np.log2(ceiling) + race.state[_REFERENCE]
+    return bool(level + np.log2(number) < logit)
+
+
+def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Sample) -> None:
+    """Two rows, in order, from each stratum of equal weight, end to end in storage order, as many strata as the sample
+    has pairs: chosen with probability in proportion to their ceilings. Fills in rows `first` to `last`."""
+    count = len(sample.positions)
+    blocks = range(len(run.race.weights))
+    # The weight of a block may exceed the sum of its ceilings: its rows are then chosen that much more often.
+    found = np.concatenate([_ceilings(run, block) for block in blocks])
+    sums = np.maximum(found.reshape(-1, BLOCK).sum(axis=1), 1e-300)
+    found *= np.repeat(run.race.weights / sums, BLOCK)
+    rows = np.concatenate([positions_of(run, block) for block in blocks])
+    ends: Floats = np.cumsum(found)
+    within = np.sort(uniforms(seed, np.arange(count)).reshape(-1, 2), axis=1)
+    places: Floats = ((np.arange(count // 2)[:, None] + within) * (ends[-1] / (count // 2))).reshape(-1)
+    chosen: Ints = np.minimum(np.searchsorted(ends, places, side="right"), len(ends) - 1)
+    logits = np.array([_score(run, position) for position in rows[chosen]])
+    ratios = np.exp2(logits - run.race.state[_REFERENCE]) / found[chosen]
+    columns = rows[chosen], logits, ratios, run.sketch.widths[chosen // GROUP]
+    for mine, values in zip(sample, columns, strict=True):
+        mine[first:last] = values[first:last]
+
+
+def weigh_sample(ratios: Floats, widths: Vectors, unit: float, quantile: float) -> tuple[float, float, float, float]:
+    """Of a sample: the mean ratio; its relative variance, by the sample or by what the law of the sketch expects of it,
+    if more; the variance of the mean, within pairs; and what the law allows the relative error of a sum from one row.
+
+    A row is chosen in proportion to e^(y + error + q sd), so the second moment is a sum over pairs of rows of
+    e^(y_i + y_j + q (sd_j - sd_i)) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by
+    Cauchy and Schwarz. The standard deviation of a logit about its estimate is unit * width.
+    """
+    if not ratios.any():
+        return 0.0, 0.0, 0.0, 0.0
+    deviations = np.minimum(unit * widths.astype(np.float64), 20.0)
+    squares = deviations**2
+    mean = float(ratios.mean())
+    expected = float(np.average(np.expm1(squares), weights=ratios))
+    up, down = (float(np.average(np.exp(squares + s * quantile * deviations), weights=ratios)) for s in (1, -1))
+    pairs = float(np.square(ratios[::2] - ratios[1::2]).sum()) / len(ratios) ** 2
+    return mean, max(float(np.var(ratios / mean)), expected), pairs, float(np.sqrt(max(up * down - 1, 0.0)))
+
+
+def top_rows(run: Run, k: int) -> tuple[Ints, Floats]:
+    """Positions and logits of some rows, all among them whose ceiling reaches the k-th largest logit."""
+    blocks = range(len(run.race.weights))
+    found = np.concatenate([weigh_block(run, block) for block in blocks]).astype(np.float64)
+    rows = np.concatenate([positions_of(run, block) for block in blocks])[found > 0]
+    logits = np.array([_score(run, position) for position in rows])
+    kth = np.sort(logits)[max(len(logits) - k, 0)] if len(logits) else -np.inf
+    kept = np.log2(found[found > 0]) + run.ceilings.shift >= kth / run.ceilings.power - 2 * EXP2_ERROR
+    return rows[kept], logits[kept]

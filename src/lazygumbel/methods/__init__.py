@@ -1,17 +1,16 @@
 """Methods: one algorithm a file, each a small object that owns its knobs."""
 
 from lazygumbel.methods.base import Estimator, Normaliser, OrderedSampler, Query, Sampler
-from lazygumbel.methods.calibration import Calibration
+from lazygumbel.methods.bounded import Bounded
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.fixed_cutoff import FixedCutoff
 from lazygumbel.methods.frozen import Frozen
 from lazygumbel.methods.lazy import LazyGumbel
-from lazygumbel.methods.stratified import Stratified
 from lazygumbel.methods.top_k_only import TopKOnly
 from lazygumbel.methods.uniform_tail import UniformTail
 
 __all__ = [
-    "Calibration",
+    "Bounded",
     "Estimator",
     "Exhaustive",
     "FixedCutoff",
@@ -21,7 +20,6 @@ __all__ = [
     "OrderedSampler",
     "Query",
     "Sampler",
-    "Stratified",
     "TopKOnly",
     "UniformTail",
 ]

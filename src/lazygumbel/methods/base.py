@@ -14,8 +14,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
-from lazygumbel.methods.calibration import Calibration
-from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws
+from lazygumbel.results import Draws, Estimate, Labels, Moments, OrderedDraws
 
 __all__ = [
     "Dense",
@@ -68,19 +67,15 @@ class Query:
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
-    calibration: Calibration | None = None
-    """What `Stratified` needs; None when the model was not calibrated."""
 
     @classmethod
-    def of(
-        cls, index: Index, thetas: npt.ArrayLike, temperature: float, calibration: Calibration | None = None
-    ) -> "Query":
+    def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
         """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
         vectors = check_vectors(thetas, "theta", index.features.d)
         if vectors.ndim == 1:
             vectors = vectors[None]
         divisor = check_number(temperature, "temperature", above=0.0)
-        return cls(index, vectors, divisor, (NOTHING,) * len(vectors), calibration)
+        return cls(index, vectors, divisor, (NOTHING,) * len(vectors))
 
     @property
     def features(self) -> Features:
@@ -121,7 +116,9 @@ class Seen(NamedTuple):
 
     moments: Moments
     rows: Ints
-    label: Label
+    labels: Labels
+    bound: Floats
+    """What a theorem allows the relative error of Z; not a number without one."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from lazygumbel.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.head import Head
-from lazygumbel.results import Draws, Label, OrderedDraws
+from lazygumbel.results import EXACT, Draws, Labels, OrderedDraws
 
 __all__ = [
     "Candidates",
@@ -102,7 +102,7 @@ class Candidates(NamedTuple):
         return Candidates(self.ids[kept], self.logits[kept], self.values[kept])
 
 
-def order_draws(candidates: list[Candidates], size: int, rows: Ints, label: Label) -> OrderedDraws:
+def order_draws(candidates: list[Candidates], size: int, rows: Ints, labels: Labels) -> OrderedDraws:
     """The first `size` of each theta's candidates; the next one sets the threshold."""
     ranked = [c.largest(size + 1) for c in candidates]
     return OrderedDraws(
@@ -111,7 +111,7 @@ def order_draws(candidates: list[Candidates], size: int, rows: Ints, label: Labe
         np.array([c.values[:size] for c in ranked]).reshape(len(ranked), size),
         np.array([c.values[size] if len(c.values) > size else -np.inf for c in ranked]),
         rows,
-        label,
+        labels,
     )
 
 
@@ -144,7 +144,7 @@ def lazy_tail(query: Query, b: int, head: Head, cutoffs: Floats, rng: np.random.
         winners = np.flatnonzero(perturbed == np.repeat(best, np.diff(starts, append=len(rounds))))
         ids[rounds[winners]], values[rounds[winners]] = looked[winners], perturbed[winners]
         rows += len(looked)
-    return Draws(ids, values, np.asarray(rows), "exact")
+    return Draws(ids, values, np.asarray(rows), EXACT)
 
 
 def _dense_tail(query: Query, b: int, taken: Ints, size: int, rng: np.random.Generator) -> tuple[Ints, Floats]:

@@ -15,7 +15,7 @@ from lazygumbel.gumbel import cutoff_of_rate
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import lazy_tail, softmax_draws
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.results import Draws, Label
+from lazygumbel.results import EXACT, Draws, Label
 
 __all__ = ["FixedCutoff"]
 
@@ -26,7 +26,7 @@ class FixedCutoff:
 
     Give the head size `k` and the mean number of tail rows `l` (each defaults to the other, or to 3 sqrt(n)), or the
     failure probability `delta`, which sets k = l = sqrt(n ln(1/delta)) e^(gap/2). `gap` bounds how far, in logits, a
-    tail row may exceed the smallest row of the head. Labelled calibrated when `delta` is given and the index was
+    tail row may exceed the smallest row of the head. Labelled bounded when `delta` is given and the index was
     exact: then the theorem applies.
     """
 
@@ -69,11 +69,13 @@ class FixedCutoff:
         for b, head in enumerate(heads):
             head_ids, head_values = softmax_draws(rng, head.ids, head.logits, size)
             tail = lazy_tail(query, b, head, cutoffs, rng)
-            drawn = Draws(head_ids, head_values, rows[b], "exact").merge(tail)
+            drawn = Draws(head_ids, head_values, rows[b], EXACT).merge(tail)
             ids[:, b], values[:, b], rows[b] = drawn.ids, drawn.values, drawn.rows
-        return Draws(ids, values, rows, self._label(query, heads))
+        labels = np.array([self._label(query, b, head) for b, head in enumerate(heads)], dtype="U10")
+        bound = np.where(labels == "bounded", self.delta or np.nan, np.nan)
+        return Draws(ids, values, rows, labels, bound)
 
-    def _label(self, query: Query, heads: list[Head]) -> Label:
-        if self.cutoff(query.features.n) == -np.inf or all(len(h.ids) == query.left(b) for b, h in enumerate(heads)):
+    def _label(self, query: Query, b: int, head: Head) -> Label:
+        if self.cutoff(query.features.n) == -np.inf or len(head.ids) == query.left(b):
             return "exact"
-        return "calibrated" if self.delta is not None and all(head.exact for head in heads) else "heuristic"
+        return "bounded" if self.delta is not None and head.exact else "heuristic"

@@ -12,7 +12,7 @@ from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import softmax_draws
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.methods.weighing import stack, weigh
-from lazygumbel.results import Draws, Label
+from lazygumbel.results import Draws, Labels
 
 __all__ = ["TopKOnly"]
 
@@ -34,15 +34,17 @@ class TopKOnly:
             np.array([d[0] for d in drawn], dtype=np.int64).reshape(query.size, size).T,
             np.array([d[1] for d in drawn]).reshape(query.size, size).T,
             np.array([head.rows for head in heads], dtype=np.int64),
-            _label(query, heads),
+            _labels(query, heads),
         )
 
     def moments(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:  # noqa: ARG002  # nothing random
         """Sums over the head; the variance of zero says nothing about the bias."""
         heads = find_heads(query, self.k)
         parts = [weigh(head.ids, head.logits, f) for head in heads]
-        return Seen(stack(parts), np.array([head.rows for head in heads], dtype=np.int64), _label(query, heads))
+        rows = np.array([head.rows for head in heads], dtype=np.int64)
+        return Seen(stack(parts), rows, _labels(query, heads), np.full(query.size, np.nan))
 
 
-def _label(query: Query, heads: list[Head]) -> Label:
-    return "exact" if all(len(h.ids) == query.left(b) for b, h in enumerate(heads)) else "heuristic"
+def _labels(query: Query, heads: list[Head]) -> Labels:
+    whole = [len(head.ids) == query.left(b) for b, head in enumerate(heads)]
+    return np.where(np.array(whole, dtype=np.bool_), "exact", "heuristic")

@@ -26,7 +26,7 @@ class UniformTail:
     """Algorithms 3 and 4.
 
     Give `k` (head) and `l` (tail draws, at least 2), which default to each other or to 5 sqrt(n); or `rel_err` and
-    `delta`, which set both by theorem. `gap` as in `FixedCutoff`. Labelled calibrated when the theorem set the budget
+    `delta`, which set both by theorem. `gap` as in `FixedCutoff`. Labelled bounded when the theorem set the budget
     and the index was exact.
     """
 
@@ -74,12 +74,14 @@ class UniformTail:
                 part = part + _tail_moments(drawn, query.logits(b, drawn), f, left)
                 rows[b] += l
             parts.append(part)
-        return Seen(stack(parts), rows, self._label(query, heads))
+        labels = np.array([self._label(query, b, head) for b, head in enumerate(heads)], dtype="U10")
+        bound = np.where(labels == "bounded", self.rel_err or np.nan, np.nan)
+        return Seen(stack(parts), rows, labels, bound)
 
-    def _label(self, query: Query, heads: list[Head]) -> Label:
-        if all(len(h.ids) == query.left(b) for b, h in enumerate(heads)):
+    def _label(self, query: Query, b: int, head: Head) -> Label:
+        if len(head.ids) == query.left(b):
             return "exact"
-        return "calibrated" if self.rel_err is not None and all(h.exact for h in heads) else "heuristic"
+        return "bounded" if self.rel_err is not None and head.exact else "heuristic"
 
 
 def _tail_moments(

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.methods.base import Function, Phi
+from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.results import Moments
 
-__all__ = ["WeightedSums", "concatenate", "stack", "weigh"]
+__all__ = ["WeightedSums", "concatenate", "exact_seen", "stack", "weigh"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 4096
 """So many values of f fit in cache."""
@@ -23,26 +24,39 @@ class WeightedSums(NamedTuple):
     """Sums over rows of w f, of (w f)^2 and of w^2 f, each of the shape of a value of f."""
 
     values: Floats
-    squares: npt.NDArray[np.float64]
-    cross: npt.NDArray[np.float64]
+    squares: Floats
+    cross: Floats
 
     @classmethod
-    def of(
-        cls,
-        f: Function,
-        ids: npt.NDArray[np.int64],
-        logits: npt.NDArray[np.float64],
-        weights: npt.NDArray[np.float64],
-    ) -> "WeightedSums":
+    def of(cls, f: Function, ids: Ints, logits: Floats, weights: Floats) -> "WeightedSums":
         """Some rows at a time: f may have many values for each. The features themselves are summed where they are."""
+        return cls._of(f, ids, logits, weights, kernels.sum_rows)
+
+    @classmethod
+    def of_pairs(cls, f: Function, ids: Ints, logits: Floats, weights: Floats) -> "WeightedSums":
+        """The same with squares and products of the differences within pairs, the first two rows and so on."""
+        return cls._of(f, ids, logits, weights, kernels.sum_pairs)
+
+    @classmethod
+    def _of(cls, f: Function, ids: Ints, logits: Floats, weights: Floats, add_up: Callable[..., Any]) -> "WeightedSums":
         if isinstance(f, Phi) and f.features.stored.dtype == np.float32 and f.features.stored.flags.c_contiguous:
-            return cls(*kernels.sum_rows(f.features.stored, f.features.locate(ids), weights))
+            return cls(*add_up(f.features.stored, f.features.locate(ids), weights))
         cuts = [slice(a, a + _ROWS_AT_ONCE) for a in range(0, max(len(ids), 1), _ROWS_AT_ONCE)]
         parts: list[WeightedSums] = []
         for cut in cuts:
             w, values = weights[cut], f(ids[cut], logits[cut])
-            squares = w * w
-            parts.append(cls(np.asarray(w @ values), np.asarray(squares @ values**2), np.asarray(squares @ values)))
+            products = (w * values.T).T
+            if add_up is kernels.sum_pairs:
+                w, products_between = w[::2] - w[1::2], products[::2] - products[1::2]
+            else:
+                products_between = products
+            parts.append(
+                cls(
+                    products.sum(axis=0),
+                    np.asarray(np.square(products_between).sum(axis=0)),
+                    np.asarray(w @ products_between),
+                )
+            )
         return cls(*(np.sum(column, axis=0) for column in zip(*parts, strict=True)))
 
 
@@ -56,6 +70,12 @@ def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Functi
     weighted = WeightedSums.of(f, ids, logits, weights).values
     none = np.zeros_like(weighted)
     return Moments(np.asarray(shift), total, zero, weighted, none, none)
+
+
+def exact_seen(moments: Moments, query: Query) -> Seen:
+    """Sums over all rows."""
+    size = query.size
+    return Seen(moments, np.full(size, query.features.n), np.full(size, "exact", dtype="U10"), np.zeros(size))
 
 
 def stack(parts: Sequence[Moments]) -> Moments:

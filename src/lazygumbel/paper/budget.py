@@ -10,7 +10,7 @@ class Budget:
     """Counts that cost time; what is measured never depends on them."""
 
     thetas: int = 100
-    """Over which times and accuracies are averaged."""
+    """Of either protocol, over which times and accuracies are taken."""
     repeats: int = 7
     """Of every timing; the median counts."""
     smallest: int = 10_000
@@ -41,12 +41,14 @@ QUICK = Budget(
     thetas=20,
     repeats=3,
     sizes=3,
-    steps=200,
-    long_steps=200,
-    partition_thetas=20,
-    heads=(1, 10, 100),
+    chains=40,
+    steps=50,
+    long_steps=50,
+    partition_thetas=10,
+    heads=(1, 10),
     noises=(16, 64),
-    iterations=400,
+    iterations=100,
     draws=20_000,
-    error_draws=2_000,
+    error_thetas=20,
+    error_draws=5_000,
 )

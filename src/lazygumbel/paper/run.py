@@ -59,7 +59,8 @@ class Run:
     """What was measured, with where and how."""
 
     header: dict[str, Any]
-    """data, bytes (of its file), n, d, temperature, machine, versions, seed, quick, started, seconds."""
+    """data, bytes (of its file), n (rows in the index), held_out (rows that are not), d, temperature,
+    machine, versions, seed, quick, started, seconds."""
     sections: list[Section] = field(default_factory=list[Section])
     """Of the experiments done so far, in the order of `EXPERIMENTS`."""
 
@@ -111,7 +112,7 @@ def run_within(
     if not left:
         return done
     bench = Bench.open(out, source, budget, seed, shown)
-    done = Run(done.header | {"n": bench.n, "d": bench.features.d}, done.sections)
+    done = Run(done.header | {"n": bench.n, "held_out": len(bench.held_out.ids), "d": bench.features.d}, done.sections)
     expected = {name: _EXPERIMENTS[name].seconds(bench) for name in left}
     if "figure-2" in left and "amortised" in left:
         expected["amortised"] = 0.5  # by then its times are measured

@@ -5,9 +5,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
-
-__all__ = ["duration", "instead_of", "name_of", "plain", "spread", "times"]
+__all__ = ["duration", "instead_of", "plain", "spread", "tail_of", "times"]
 
 
 def times(ratio: float) -> str:
@@ -28,14 +26,15 @@ def spread(values: npt.ArrayLike) -> str:
     return f"{array.mean():.2g} ± {array.std(ddof=1) if len(array) > 1 else 0.0:.2g}"
 
 
+def tail_of(values: npt.ArrayLike) -> list[str]:
+    """Mean, 95% quantile and maximum: of an error, the mean alone says little."""
+    array = np.asarray(values, dtype=np.float64)
+    return [f"{value:.2g}" for value in (array.mean(), np.quantile(array, 0.95), array.max())]
+
+
 def instead_of(done: int, paper: int) -> str:
     """`done`, and the paper's number where it is another."""
     return f"{done:,}" if done == paper else f"{done:,} (the paper: {paper:,})"
-
-
-def name_of(features: Features, row: int) -> str:
-    """The name of a row, or its number."""
-    return f"row {row}" if features.names is None else features.names[row]
 
 
 def plain(value: Any) -> Any:

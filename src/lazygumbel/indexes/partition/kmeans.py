@@ -1,0 +1,63 @@
+"""Means of cells by k-means (FAISS) on a sample, and the nearest of them for every row."""
+
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.features import Features
+from lazygumbel.progress import Progress
+from lazygumbel.threads import map_threads, one_blas_thread
+
+__all__ = ["assign_cells", "train_means"]
+
+_ROWS_PER_CELL = 64
+_ROUNDS = 6
+_ROWS_AT_ONCE = 2**14
+_ROWS_IN_CACHE = 1024
+
+
+def train_means(
+    features: Features, cells: int, rng: np.random.Generator, progress: Progress
+) -> npt.NDArray[np.float32]:
+    """At most `cells` means, trained on a random sample of the rows."""
+    import faiss
+
+    size = min(cells * _ROWS_PER_CELL, features.n)
+    ids = np.sort(rng.choice(features.n, size, replace=False))
+    with progress.task("training cells", 1) as task:
+        trainer = faiss.Kmeans(
+            features.d,
+            min(cells, size),
+            niter=_ROUNDS,
+            seed=int(rng.integers(2**31)),
+            min_points_per_centroid=1,
+            max_points_per_centroid=size,
+        )
+        trainer.train(np.ascontiguousarray(features.gather(ids)))
+        task.advance(1)
+    return trainer.centroids
+
+
+def assign_cells(features: Features, means: npt.NDArray[np.float32], progress: Progress) -> npt.NDArray[np.int64]:
+    """The nearest mean of every row, by id."""
+    cell_of = np.empty(features.n, dtype=np.int64)
+    halves = np.einsum("cd,cd->c", means, means) / 2
+
+    def assign(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+        step = min(_ROWS_IN_CACHE, len(rows))
+        room = np.empty((step, len(means)), dtype=np.float32)  # once: page faults take as long as the product
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            scores = np.dot(some, means.T, out=room[: len(some)])
+            scores -= halves
+            cell_of[ids[a : a + step]] = scores.argmax(axis=1)
+        return len(ids)
+
+    with progress.task("assigning rows to cells", features.n) as task:
+        blocks = features.blocks(_ROWS_AT_ONCE)
+        while some := list(islice(blocks, 8)):  # a few at a time, so that a file is not read whole
+            with one_blas_thread():
+                for count in map_threads(assign, *zip(*some, strict=True)):
+                    task.advance(count)
+    return cell_of

@@ -633,7 +633,7 @@ def test_counted_draws_are_races(finished: Finished) -> None:
     """Too many at once would be one dense pass, and nothing would be tested."""
     held, rng = finished.bench, np.random.default_rng(0)
     together = held.model(held.thetas("row")[0], temperature=0.05).sample(30_000, method=lg.Bounded(), rng=rng)
-    assert together.exact
+    assert together.rows > held.n  # finished by a dense pass
     seen: list[tuple[int, str]] = []
 
     class Watched(lg.Bounded):

@@ -171,7 +171,7 @@ class Distribution:
         """-E[log Pr(i)] in nats, shape batch shape."""
         chosen = self._estimator(method, rel_err)
         seen = self._shape(_look(chosen, self._query(exclude), _logit, rng))
-        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels, bound=seen.bound)
+        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels)
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the index finds them), with raw inner products."""

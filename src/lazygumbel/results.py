@@ -326,7 +326,7 @@ def _settle_labels(result: "Draws | OrderedDraws | Estimate") -> None:
     shape = result.rows.shape
     if result.labels.shape != shape:
         object.__setattr__(result, "labels", np.broadcast_to(result.labels, shape))
-    if result.bound.shape != shape or result.bound is _UNKNOWN:
+    if result.bound.shape != shape or np.isnan(result.bound).any():
         bound = np.broadcast_to(result.bound, shape)
         object.__setattr__(result, "bound", np.where(result.labels == "exact", 0.0, bound))
 

@@ -12,16 +12,29 @@ from lazygumbel.kernels.decorators import exact_kernel
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
-from lazygumbel.kernels.types import BLOCK, CHUNK, GROUP, Proposals, Race, Run, Sketch
+from lazygumbel.kernels.types import (
+    BLOCK,
+    CHUNK,
+    COUNT,
+    GROUP,
+    MASS,
+    REFERENCE,
+    SCORED,
+    VIOLATIONS,
+    Proposals,
+    Race,
+    Run,
+    Sketch,
+)
 
 __all__ = ["all_ceilings", "block_ceilings", "chunk_at", "draw", "position_of", "score", "score_above", "settle"]
 
-COUNT, MASS, REFERENCE, SCORED, VIOLATIONS = range(5)
-"""Entries of `Race.state`."""
 _AT_ONCE = 8
 """Proposals that are made together, so that the processor waits for the memory of all of them at once."""
 _PATIENCE = 256
 """Proposals after which a race without replacement looks again for heavy rows among those that are left."""
+_NOTHING = 1e-290
+"""A rate so low that times would overflow."""
 _LOOSE = 64.0
 """How far the sum of all ceilings may be taken to lie above Z."""
 _LN2 = np.log(2.0)
@@ -321,7 +334,7 @@ def draw(
             if step % _PATIENCE == 0 and not _settle(run, race.state[MASS]):
                 return drawn, time
         rate = race.state[MASS] + race.ends[-1]
-        if rate == 0.0:  # what is left weighs nothing beside what was taken
+        if rate < _NOTHING:  # what is left weighs nothing beside what was taken
             return drawn, time
         for k in range(_AT_ONCE):
             _propose(run, seed, step + k, proposals, k)

@@ -6,11 +6,16 @@ import numpy.typing as npt
 from lazygumbel.kernels.types import (
     BLOCK,
     CHUNK,
+    COUNT,
     EXP2_ERROR,
     EXP2_SLOPE,
     FLOOR,
     GROUP,
+    MASS,
+    REFERENCE,
+    SCORED,
     TOP,
+    VIOLATIONS,
     Asked,
     Ceilings,
     Coded,
@@ -42,7 +47,6 @@ Ints = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_COUNT, _MASS, _REFERENCE, _SCORED, _VIOLATIONS = range(5)
 _HEADROOM, _NEGLIGIBLE, _LOOSE = 30.0, 24.0, 64.0
 _AT_ONCE, _PATIENCE = 8, 256
 
@@ -236,7 +240,7 @@ def _tempered(run: Run, weights: Floats) -> Floats:
     if run.ceilings.power == 1.0:
         return weights
     with np.errstate(divide="ignore", over="ignore"):
-        return np.exp2(run.ceilings.power * (np.log2(weights) + run.ceilings.shift) - run.race.state[_REFERENCE])
+        return np.exp2(run.ceilings.power * (np.log2(weights) + run.ceilings.shift) - run.race.state[REFERENCE])
 
 
 def _ceilings(run: Run, block: int) -> Floats:
@@ -249,7 +253,7 @@ def all_ceilings(run: Run, out: Floats) -> None:
         lanes = np.flatnonzero(_alive(run, block))
         with np.errstate(divide="ignore"):
             found = np.log2(_ceilings(run, block)[lanes])
-        out[positions_of(run, block)[lanes]] = found + run.race.state[_REFERENCE]
+        out[positions_of(run, block)[lanes]] = found + run.race.state[REFERENCE]
 
 
 def _refine(run: Run, block: int, low: float, grow: bool) -> float:
@@ -257,18 +261,18 @@ def _refine(run: Run, block: int, low: float, grow: bool) -> float:
     for lane in range(BLOCK):
         if found[lane] <= low:
             continue
-        k = int(race.state[_COUNT])
+        k = int(race.state[COUNT])
         if k == len(race.positions):
             return -1.0
         race.positions[k] = positions_of(run, block)[lane]
-        race.masses[k] = np.exp2(_score(run, race.positions[k]) - race.state[_REFERENCE])
+        race.masses[k] = np.exp2(_score(run, race.positions[k]) - race.state[REFERENCE])
         race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
-        race.state[_COUNT] += 1
-        race.state[_MASS] += race.masses[k]
-        race.state[_SCORED] += 1
-        race.state[_VIOLATIONS] += race.masses[k] > found[lane]
+        race.state[COUNT] += 1
+        race.state[MASS] += race.masses[k]
+        race.state[SCORED] += 1
+        race.state[VIOLATIONS] += race.masses[k] > found[lane]
         found[lane] = 0.0
-        low = max(low, race.state[_MASS]) if grow else low
+        low = max(low, race.state[MASS]) if grow else low
     race.weights[block] = found.sum()
     return low
 
@@ -311,14 +315,14 @@ def settle(run: Run, low: float) -> bool:
     After a scan at a higher temperature weights become ceilings here, in units of the best row of the heaviest block.
     """
     race = run.race
-    race.state[_REFERENCE] = run.ceilings.shift
+    race.state[REFERENCE] = run.ceilings.shift
     if run.ceilings.power != 1.0:
         hottest = int(race.weights.argmax())
         best = positions_of(run, hottest)[weigh_block(run, hottest).argmax()]
-        race.state[_SCORED] += 1
-        race.state[_REFERENCE] = low = max(low, _score(run, best))
+        race.state[SCORED] += 1
+        race.state[REFERENCE] = low = max(low, _score(run, best))
         race.weights[:] = _tempered(run, race.weights)
-    return _settle(run, float(np.exp2(low - race.state[_REFERENCE])))
+    return _settle(run, float(np.exp2(low - race.state[REFERENCE])))
 
 
 def _share_at(shares: Floats, place: float) -> int:
@@ -348,19 +352,19 @@ def draw(
         if distinct and step > 0:
             for block in {block for block, _, _ in proposals if block >= 0}:
                 race.weights[block] = _ceilings(run, block).sum()
-            race.state[_MASS] = race.masses[: int(race.state[_COUNT])].sum()
+            race.state[MASS] = race.masses[: int(race.state[COUNT])].sum()
             _add_up(run)
-            if step % _PATIENCE == 0 and not _settle(run, float(race.state[_MASS])):
+            if step % _PATIENCE == 0 and not _settle(run, float(race.state[MASS])):
                 return drawn, time
-        rate = float(race.state[_MASS] + race.ends[-1])
-        if rate == 0.0:
+        rate = float(race.state[MASS] + race.ends[-1])
+        if rate < 1e-290:
             return drawn, time
         proposals = [_propose(run, seed, step + k) for k in range(_AT_ONCE)]
         for k, (block, lane, ceiling) in enumerate(proposals):
             time -= np.log(_uniform(seed, 4 * (step + k) + 3)) / rate
             if drawn < size and _fires(run, block, lane, ceiling, _uniform(seed, 4 * (step + k) + 2)):
                 positions[drawn] = race.positions[lane] if block < 0 else positions_of(run, block)[lane]
-                values[drawn] = race.state[_REFERENCE] * np.log(2.0) - np.log(time)
+                values[drawn] = race.state[REFERENCE] * np.log(2.0) - np.log(time)
                 drawn += 1
                 if not distinct:
                     time = 0.0
@@ -375,10 +379,10 @@ def draw(
 def _propose(run: Run, seed: np.uint64, step: int) -> tuple[int, int, float]:
     """Block, lane and ceiling of a row that fires; block -1 and its number for a certain row."""
     race = run.race
-    mass = float(race.state[_MASS])
+    mass = float(race.state[MASS])
     place = _uniform(seed, 4 * step) * (mass + race.ends[-1])
     if place < mass:
-        return -1, _share_at(race.masses[: int(race.state[_COUNT])], place), 0.0
+        return -1, _share_at(race.masses[: int(race.state[COUNT])], place), 0.0
     block = _share_at(race.weights, place - mass)
     found = _ceilings(run, block)
     place = _uniform(seed, 4 * step + 1) * max(race.weights[block], found.sum())
@@ -393,9 +397,9 @@ def _fires(run: Run, block: int, lane: int, ceiling: float, number: float) -> bo
         return bool(race.masses[lane] > 0.0)
     if lane < 0 or not int(race.alive[block] >> np.uint64(lane)) & 1:
         return False
-    race.state[_SCORED] += 1
+    race.state[SCORED] += 1
     logit = _score(run, positions_of(run, block)[lane])
-    level = np.log2(ceiling) + race.state[_REFERENCE]
+    level = np.log2(ceiling) + race.state[REFERENCE]
     return bool(level + np.log2(number) < logit)
 
 
@@ -414,7 +418,7 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
     places: Floats = ((np.arange(count // 2)[:, None] + within) * (ends[-1] / (count // 2))).reshape(-1)
     chosen: Ints = np.minimum(np.searchsorted(ends, places, side="right"), len(ends) - 1)
     logits = np.array([_score(run, position) for position in rows[chosen]])
-    ratios = np.exp2(logits - run.race.state[_REFERENCE]) / found[chosen]
+    ratios = np.exp2(logits - run.race.state[REFERENCE]) / found[chosen]
     columns = rows[chosen], logits, ratios, run.sketch.widths[chosen // GROUP]
     for mine, values in zip(sample, columns, strict=True):
         mine[first:last] = values[first:last]

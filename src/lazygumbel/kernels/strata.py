@@ -6,8 +6,8 @@ import numpy.typing as npt
 from lazygumbel.kernels.decorators import exact_kernel
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
-from lazygumbel.kernels.race import REFERENCE, block_ceilings, chunk_at, position_of, score
-from lazygumbel.kernels.types import BLOCK, CHUNK, GROUP, Run, Sample
+from lazygumbel.kernels.race import block_ceilings, chunk_at, position_of, score
+from lazygumbel.kernels.types import BLOCK, CHUNK, GROUP, REFERENCE, Run, Sample
 
 __all__ = ["sample_strata", "weigh_sample"]
 

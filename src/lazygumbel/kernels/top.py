@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.codes import weigh_block
 from lazygumbel.kernels.decorators import exact_kernel
-from lazygumbel.kernels.race import SCORED, position_of, score
-from lazygumbel.kernels.types import BLOCK, EXP2_ERROR, Run
+from lazygumbel.kernels.race import position_of, score
+from lazygumbel.kernels.types import BLOCK, EXP2_ERROR, SCORED, Run
 
 __all__ = ["top_rows"]
 

@@ -11,11 +11,16 @@ import numpy.typing as npt
 __all__ = [
     "BLOCK",
     "CHUNK",
+    "COUNT",
     "EXP2_ERROR",
     "EXP2_SLOPE",
     "FLOOR",
     "GROUP",
+    "MASS",
+    "REFERENCE",
+    "SCORED",
     "TOP",
+    "VIOLATIONS",
     "Asked",
     "Ceilings",
     "Coded",
@@ -131,6 +136,11 @@ class Asked(NamedTuple):
     by_bytes: bool
 
 
+COUNT, MASS, REFERENCE, SCORED, VIOLATIONS = range(5)
+"""Entries of `Race.state`: number and mass of certain rows, what rates are in units of, rows scored, ceilings found too
+low."""
+
+
 class Race(NamedTuple):
     """Rates of one theta in units of exp2(reference): of rows that were scored, and of blocks of the others."""
 
@@ -147,7 +157,7 @@ class Race(NamedTuple):
     masses: npt.NDArray[np.float64]
     """exp2(logit - reference) of these, (room,)."""
     state: npt.NDArray[np.float64]
-    """Number and mass of certain rows, reference, rows scored, ceilings found too low."""
+    """Numbers: see the constants."""
     room: npt.NDArray[np.float32]
     """For the weights of a block, (64,); and for its ceilings: kernels use them as they like."""
     found: npt.NDArray[np.float64]

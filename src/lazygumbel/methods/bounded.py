@@ -22,8 +22,7 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_number
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.law import error_quantile
-from lazygumbel.kernels.race import COUNT, MASS, REFERENCE, SCORED, VIOLATIONS
-from lazygumbel.kernels.types import Race, Run, Sample
+from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, VIOLATIONS, Race, Run, Sample
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.weighing import WeightedSums, concatenate
@@ -204,7 +203,8 @@ class Bounded:
             weighted = _certain_moments(query, index, b, run, total, f)
             weighted += _sampled_moments(index.order[sample.positions], sample, share, f)
             moments = Moments(moments.shift, moments.total, moments.var_total, *(w[None] for w in weighted))
-        bound = share * mean * allowed / sqrt(sampled)
+        # Of an expectation relative to the largest |f|, which may be as far from its mean as twice that.
+        bound = share * mean * (allowed if f is None else 2 * sqrt(1 + allowed**2)) / sqrt(sampled)
         return _Summed(moments, int(race.state[SCORED]) + scored + sampled, "bounded", bound)
 
     def _sample_size(self, race: Race, mean: float, variance: float) -> int:

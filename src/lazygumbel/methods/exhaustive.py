@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.gumbel import gumbel
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.kernels.race import SCORED
+from lazygumbel.kernels.types import SCORED
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.weighing import exact_seen, stack, weigh

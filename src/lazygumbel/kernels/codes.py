@@ -113,6 +113,10 @@ def scan(run: Run, first: int, last: int) -> None:
     for chunk in range(first, last):
         total = 0.0
         for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, race.weights.shape[0])):
-            race.weights[block] = weigh_block(run, block, room)
+            # Not through `weigh_block`: to hand a whole run to a function costs more than a block of codes.
+            if run.ceilings.by_bytes:
+                race.weights[block] = weigh_block(run, block, room)
+            else:
+                race.weights[block] = block_weights(run.sketch, run.ceilings, race.alive, block, room)
             total += race.weights[block]
         race.sums[chunk] = total

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lazygumbel.paper.brute_force import BruteForce
 
 import lazygumbel as lg
 from lazygumbel import datasets
@@ -115,9 +114,9 @@ def walk(model: lg.LogLinear, steps: int) -> dict[str, Any]:
     few = max(2, each // 2)
     model(model.features.gather([0]), temperature=TEMPERATURE).sample(1, rng=0)  # compiles
     start = time.perf_counter()
-    lg.walk(model, few, chains=1, temperature=TEMPERATURE, method=BruteForce(), rng=2)
+    lg.walk(model, few, chains=1, temperature=TEMPERATURE, method=lg.Exhaustive(by_bytes=False), rng=2)
     alone = (time.perf_counter() - start) / few
-    for seed, (name, method) in enumerate((("exact", BruteForce()), ("ours", None))):
+    for seed, (name, method) in enumerate((("exact", lg.Exhaustive(by_bytes=False)), ("ours", None))):
         start = time.perf_counter()
         walks[name] = lg.walk(model, each, chains=CHAINS, temperature=TEMPERATURE, method=method, rng=seed)
         seconds[name] = time.perf_counter() - start

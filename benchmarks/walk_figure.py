@@ -22,7 +22,7 @@ TEMPERATURE = 0.05
 FREQUENT = 10_000
 CHAINS, STEPS, BURN_IN = 64, 2_000, 400
 TOP = 1_000
-METHODS = {"exact": lg.Exhaustive(), "stratified": None, "top 100 only": lg.TopKOnly(k=100)}
+METHODS = {"exact": lg.Exhaustive(), "bounded": None, "top 100 only": lg.TopKOnly(k=100)}
 SAMPLED, GROUPS, AT_ONCE = 3_840, 5, 64
 BLACK, ORANGE, BLUE, GREEN = "#222222", "#d55e00", "#0072b2", "#009e73"
 
@@ -31,7 +31,7 @@ def overlaps(walks: dict[str, lg.Walk]) -> dict[str, np.ndarray]:
     """Shares of the top in common for windows of growing length, from the start and from the middle of two walks."""
     lengths = np.array([STEPS // 16, STEPS // 8, STEPS // 4, STEPS // 2])
     found = {"steps": lengths * CHAINS}
-    for a, b in (("exact", "exact"), ("stratified", "stratified"), ("exact", "stratified"), ("exact", "top 100 only")):
+    for a, b in (("exact", "exact"), ("bounded", "bounded"), ("exact", "bounded"), ("exact", "top 100 only")):
         found[f"{a} and {b}"] = np.array(
             [walks[a].window(0, m).overlap(walks[b].window(STEPS // 2, STEPS // 2 + m), k=TOP) for m in lengths]
         )
@@ -72,7 +72,7 @@ def measure(model: lg.LogLinear) -> tuple[dict[str, np.ndarray], dict[str, np.nd
     n = model.features.n
     sampled = groups_of(model, np.random.default_rng(1).choice(n, SAMPLED, replace=False))
     walked = lg.walk(model, STEPS, chains=CHAINS, temperature=TEMPERATURE, rng=0)
-    visited[f"stratified, {n:,} words"] = visits(walked, sampled)
+    visited[f"bounded, {n:,} words"] = visits(walked, sampled)
     return overlaps(walks), visited
 
 

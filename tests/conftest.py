@@ -1,8 +1,10 @@
 """Models over small `PartitionIndex`es, which take longest to make: built once a session, whoever asks."""
 
+import numpy as np
 import pytest
 
 from lazygumbel import LogLinear
+from lazygumbel.indexes.partition.cost import Effort
 from statistics_helpers import partition_model
 
 
@@ -16,3 +18,12 @@ def unit_model() -> LogLinear:
 def varied_model() -> LogLinear:
     """2,000 rows of varied lengths in 8 dimensions: `make_rows(2_000, 8, varied=True, seed=2)`."""
     return partition_model(2_000, 8, varied=True, seed=2, cells=40)
+
+
+@pytest.fixture
+def codes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ceilings by codes: with so few rows, bytes would be as quick, and hard to get wrong."""
+    draws, sums = (Effort(slope, 0.5, np.inf, (-np.inf, -np.inf, np.inf)) for slope in (3.0, 0.0))
+    monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: draws)
+    monkeypatch.setattr("lazygumbel.methods.sums.for_sums", lambda *_: sums)
+    monkeypatch.setattr("lazygumbel.methods.sums.WIDEST", 9.0)

@@ -76,7 +76,13 @@ def make_rows(n: int, d: int, *, varied: bool = False, seed: int = 0) -> npt.NDA
 
 @cache
 def partition_model(
-    n: int, d: int, *, varied: bool = False, seed: int = 0, cells: int | None = None, coordinates: int | None = None
+    n: int,
+    d: int,
+    *,
+    varied: bool = False,
+    seed: int = 0,
+    cells: int | None = None,
+    coordinates: tuple[int, int] | None = None,
 ) -> LogLinear:
     """The model over a `PartitionIndex` of `make_rows`, built once."""
     rows = make_rows(n, d, varied=varied, seed=seed)
@@ -91,7 +97,7 @@ def across_model(n: int = 3_000, d: int = 16, length: float = 9.0) -> LogLinear:
     """
     rows = np.zeros((n + 1, d), np.float32)
     rows[:n, 1:], rows[n, 0] = length * make_rows(n, d - 1, seed=8), np.log(n)
-    return LogLinear(PartitionIndex.build(rows, cells=1, coordinates=4, rng=0))
+    return LogLinear(PartitionIndex.build(rows, cells=1, coordinates=(16, 16), rng=0))
 
 
 def race(

@@ -507,8 +507,8 @@ class TestProcesses:
             time.sleep(0.001)
         started.process.send_signal(signal.SIGINT)
         code, _ = started.finish()
-        assert code in (0, 130)
+        assert code in (0, 130, -signal.SIGINT)  # the last: it came when the work was done, and Python was on its way out
         assert len(list(target.iterdir())) == 2
         if code == 130:
             assert "lazygumbel: interrupted" in started.shown
-        assert lg.LogLinear.load(target).features.n in ((ROWS, 60_000) if code else (60_000,))
+        assert lg.LogLinear.load(target).features.n in ((ROWS, 60_000) if code == 130 else (60_000,))

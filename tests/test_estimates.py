@@ -129,13 +129,13 @@ def test_the_partition_estimate_is_unbiased_over_every_index(name: str) -> None:
 
 N, D = 20_000, 16
 COPIES = 2_000
-CASES = {"hot": (0.5, 0.01), "warm": (2.0, 0.03), "cold": (4.0, 0.03)}
-"""Norm of theta, and the relative error asked for: few rows are sampled, many, and many are certain."""
+CASES = {"hot": (0.5, 0.01), "warm": (2.0, 0.025), "cold": (3.0, 0.06)}
+"""Norm of theta, and the relative error asked for: few rows are sampled, or many."""
 
 
 def coarse() -> LogLinear:
     """Codes so coarse that sums need many rows."""
-    return partition_model(N, D, varied=True, seed=2, cells=40, coordinates=4)
+    return partition_model(N, D, varied=True, seed=2, cells=40, coordinates=(16, 16))
 
 
 def truth(norm: float, exclude: npt.ArrayLike = ()) -> tuple[Floats, Floats, float, Floats]:
@@ -149,6 +149,7 @@ def copies_of(theta: Floats, times: int = COPIES):
     return coarse()(np.tile(theta, (times, 1)))
 
 
+@pytest.mark.usefixtures("codes_alone")
 @pytest.mark.parametrize("excluding", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_strata_are_unbiased_and_meet_what_was_asked_and_what_they_state(case: str, excluding: bool) -> None:
@@ -203,6 +204,7 @@ def test_intervals_of_strata_cover(case: str) -> None:
     assert ((low <= log_z) & (log_z <= high)).mean() < 0.85
 
 
+@pytest.mark.usefixtures("codes_alone")
 def test_estimates_of_strata_are_independent_of_each_other() -> None:
     theta, _, log_z, _ = truth(2.0)
     error = copies_of(theta).log_partition(rel_err=0.03, rng=57).value - log_z
@@ -210,22 +212,24 @@ def test_estimates_of_strata_are_independent_of_each_other() -> None:
     assert stats.pearsonr(error[:-1], error[:-1] + error[1:]).pvalue < FAILS
 
 
+@pytest.mark.usefixtures("codes_alone")
 def test_wrong_ceilings_make_sums_worse_but_not_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes only say where to look: unbiased whatever they are worth."""
     theta, _, log_z, _ = truth(2.0)
     right = np.exp(copies_of(theta).log_partition(rel_err=0.03, rng=58).value - log_z)
     index = coarse().index
     assert isinstance(index, PartitionIndex)
-    gains = np.random.default_rng(0).permutation(index.sketch.gains)
-    monkeypatch.setattr(index, "sketch", index.sketch._replace(gains=gains))
-    gains.flags.writeable = False
+    sketch = index.coding.sketch
+    codes = np.random.default_rng(0).permutation(sketch.codes, axis=2)
+    codes.flags.writeable = False
+    monkeypatch.setattr(index, "coding", index.coding._replace(sketch=sketch._replace(codes=codes)))
     wrong = np.exp(copies_of(theta).log_partition(rel_err=0.03, rng=58).value - log_z)
     assert mean_p(right, 1.0) > PASSES and mean_p(wrong, 1.0) > PASSES, "seed 58"
     assert not np.array_equal(right, wrong)
 
 
 def test_a_heavy_row_among_loose_ceilings() -> None:
-    """Half of the mass in one row, which is certain; the rest is sampled."""
+    """Half of the mass in one row."""
     model = across_model()
     n = model.features.n - 1
     estimate = model(np.tile(np.eye(1, model.features.d), (1_000, 1))).log_partition(rel_err=0.1, rng=59)
@@ -351,7 +355,7 @@ def test_labels_say_what_was_promised() -> None:
     assert model(np.ones(4)).log_partition(method=promised).label == "heuristic"
     assert model(np.ones(4)).log_partition(method=TopKOnly(400)).label == "exact"
     assert model(np.ones(4)).log_partition(method=TopKOnly(20)).label == "heuristic"
-    raced = coarse()(np.stack([np.zeros(D), 8 * make_rows(1, D, seed=3)[0]]))
+    raced = coarse()(np.stack([np.zeros(D), 8000 * make_rows(1, D, seed=3)[0]]))
     for estimate in (raced.log_partition(rng=0), raced.expectation(rng=0), raced.entropy(rng=0)):
         assert estimate.labels.tolist() == ["bounded", "exact"] and estimate.label == "bounded"
         assert estimate.bound[1] == 0.0 and estimate.rows[1] == N > estimate.rows[0]

@@ -173,7 +173,7 @@ class TestAnchored:
 
     def test_an_anchor_that_is_never_renewed_does_not_do(self):
         with pytest.raises(Diverged):  # it runs away to rows that the sample lacks
-            lg.fit(model(), IDS, method=Anchored(size=200, reach=1e9), rng=0, **SHORT)
+            lg.fit(model(), IDS, method=Anchored(size=50, reach=1e9), rng=0, **SHORT)
 
     def test_the_reach_is_in_logits(self):
         """Rows ten times as long, or a temperature ten times as low, and steps to match: the same anchors."""
@@ -181,7 +181,7 @@ class TestAnchored:
         longer = lg.LogLinear.build(10 * rows())
         scaled = lg.fit(longer, IDS, rng=0, **SHORT | {"learning_rate": SHORT["learning_rate"] / 100})
         cold = lg.fit(model(), IDS, rng=0, temperature=0.1, **SHORT | {"learning_rate": SHORT["learning_rate"] / 100})
-        assert np.allclose(cold.theta, plain.theta / 10, atol=1e-3)
+        assert np.allclose(cold.theta, plain.theta / 10, atol=3e-3)
         assert cold.rows == pytest.approx(plain.rows, rel=0.25)
         assert scaled.rows == pytest.approx(plain.rows, rel=0.25)
         further = lg.fit(model(), IDS, rng=0, method=Anchored(reach=20.0), **SHORT)

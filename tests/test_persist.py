@@ -81,7 +81,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     assert reader.file("empty.txt").read_bytes() == b""
     assert not reader.has("absent") and not reader.has("tree.bin")
     assert reader.config["index"] == {"kind": "test", "cells": 12} and reader.config["note"] == "Grüße"
-    assert (reader.config["format"], reader.config["version"]) == ("lazygumbel-model", 5)
+    assert (reader.config["format"], reader.config["version"]) == ("lazygumbel-model", 6)
     assert is_tidy(path)
     for missing in (lambda: reader.array("absent"), lambda: reader.file("absent.npy")):
         with pytest.raises(ValueError, match=r"the model has no file absent\.npy; its config\.json does not fit"):
@@ -142,8 +142,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a list": (lambda path: (path / "config.json").write_text("[1]"), "was not written by lazygumbel"),
     "foreign": (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), r"lazygumbel \(format"),
     "other format": (config_with(format="faiss"), r"was not written by lazygumbel \(format 'faiss'\)"),
-    "newer": (config_with(version=6), r"format version 6, newer than the 5 .*: pip install --upgrade lazygumbel"),
-    "older": (config_with(version=4), r"format version 4, which this release no longer reads; build it anew with Log"),
+    "newer": (config_with(version=7), r"format version 7, newer than the 6 .*: pip install --upgrade lazygumbel"),
+    "older": (config_with(version=5), r"format version 5, which this release no longer reads; build it anew with Log"),
     "much older": (config_with(version=1), r"format version 1, which this release no longer reads; build it anew"),
     "no version": (config_with(version=None), "saved in format version None"),
     "no files": (config_with(files=None, d=None), "config.json lacks files, d; it was cut short or edited"),

@@ -16,7 +16,6 @@ from lazygumbel.methods import Sampler
 from statistics_helpers import (
     CountingIndex,
     PoorIndex,
-    across_model,
     chi_square_p,
     logits_of,
     make_rows,
@@ -122,7 +121,7 @@ def test_draws_over_many_chunks(sampler, length, excluding):
     """Blocks are weighed in chunks of 4,096 rows; the models above have one."""
     n = 20_000
     rows, theta = make_rows(n, D, varied=True, seed=2), length * make_rows(1, D, seed=3)[0]
-    model = partition_model(n, D, varied=True, seed=2, cells=40, coordinates=2)
+    model = partition_model(n, D, varied=True, seed=2, cells=40, coordinates=(4, 4))
     out = np.argsort(-(rows @ theta))[:500] if excluding else np.arange(0)
     method = SAMPLERS[sampler](model, theta, 1.0, 0)
     if sampler == "bounded":
@@ -173,10 +172,12 @@ def test_wrong_samplers_are_rejected(control):
     assert p < 1e-10, f"{control} goes unnoticed: p = {p}"
 
 
+@pytest.mark.usefixtures("codes_alone")
 def test_ceilings_that_are_too_low_are_noticed(monkeypatch):
     """By the test of the draws, and by the draws themselves; with ceilings as they should be, by neither."""
-    model, theta, temperature = model_of("partition", "varied"), theta_of(), 0.05
-    exact = probabilities_of(rows_of("varied"), theta, temperature)
+    rows, theta, temperature = make_rows(N, D, varied=True, seed=1), theta_of(), 0.05
+    model = partition_model(N, D, varied=True, seed=1, cells=40, coordinates=(16, 16))
+    exact = probabilities_of(rows, theta, temperature)
     right = race(model, theta, 50_000, temperature=temperature, rng=10)
     p = chi_square_p(right.ids, exact)
     assert p > 1e-5 and not right.violations.any(), f"seed 10: p = {p}"
@@ -220,16 +221,16 @@ def test_claims():
 @cache
 def coarse_model() -> lg.LogLinear:
     """Codes of four coordinates a nibble: twice theta at a temperature of 0.05 is too much for them."""
-    return partition_model(N, D, seed=1, cells=40, coordinates=4)
+    return partition_model(N, D, seed=1, cells=40, coordinates=(6, 6))
 
 
+@pytest.mark.usefixtures("codes_alone")
 def test_the_claims_of_the_default_are_made_theta_by_theta():
     assert coarse_model()(theta_of()).sample(rng=0).bound == 1e-4
     thetas = np.stack([theta_of(), 20 * theta_of(), theta_of(6)])
     drawn = coarse_model()(thetas, temperature=0.05).sample(5, method=lg.Bounded(delta=1e-3), rng=0)
-    assert drawn.labels.tolist() == ["bounded", "exact", "bounded"] and drawn.label == "bounded"
-    assert drawn.bound.tolist() == [1e-3, 0.0, 1e-3] and drawn.violations.tolist() == [0, 0, 0]
-    assert drawn.rows[1] >= N > max(drawn.rows[0], drawn.rows[2])
+    assert drawn.labels.tolist() == ["bounded"] * 3 and drawn.label == "bounded"
+    assert drawn.bound.tolist() == [1e-3] * 3 and drawn.violations.tolist() == [0, 0, 0]
     # A race for so many is given up, and what is left is drawn by one pass over all rows.
     many = model_of("partition")(theta_of(), temperature=0.05).sample(DRAWS, rng=0)
     assert many.label == "bounded" and N < many.rows < DRAWS / 2
@@ -305,22 +306,6 @@ def test_wrong_values_are_rejected():
     # With the gap ignored, a missed row that wins all the same does so with too large a value.
     ignored = poor_model()(theta, temperature=temperature).sample(50_000, method=lg.LazyGumbel(k=400), rng=13)
     assert min(value_p(ignored, logits)) < 1e-10
-
-
-def test_a_race_that_is_given_up_leaves_no_trace():
-    """Which races are given up depends on how long they take, and so does the value; it must not show in the draws."""
-    model, copies, each = across_model(), 800, 24
-    n = model.features.n - 1
-    drawn = model(np.tile(np.eye(1, D), (copies, 1))).sample(each, method=lg.Bounded(), rng=9)
-    given_up = drawn.rows > 2 * n  # the patience of a race is 4,101 refusals; then all rows are scored
-    assert 0.1 < given_up.mean() < 0.9, "this tests nothing"
-    law = stats.gumbel_r(loc=np.log(2 * n)).cdf
-    # Control: the values of those that were not given up are too large, by themselves.
-    assert stats.kstest(drawn.values[:, ~given_up].reshape(-1), law).pvalue < 1e-6
-    p = stats.binomtest(int((drawn.ids == n).sum()), copies * each, 0.5).pvalue
-    assert p > 1e-6, f"seed 9: ids, p = {p}"
-    p = stats.kstest(drawn.values.reshape(-1), law).pvalue
-    assert p > 1e-6, f"seed 9: values, p = {p}"
 
 
 # Work: the expected number of tail rows of Algorithm 1, the failure rate of Algorithm 2.
@@ -444,8 +429,9 @@ def test_a_batch_draws_like_its_thetas(sampler, index):
 
 
 @pytest.mark.parametrize("size", [1, 3, 3_000])
+@pytest.mark.usefixtures("codes_alone")
 def test_the_thetas_of_a_batch_are_drawn_as_if_alone(size):
-    """With the same seeds: whatever threads do, and whether a theta is raced or gets a dense pass."""
+    """With the same seeds, whatever threads do."""
     thetas = np.stack([theta_of(5), theta_of(6), 20 * theta_of(7), np.zeros(D, np.float32), theta_of(5)])
     model, exclude = coarse_model(), [[], [1, 2], [3], np.arange(1_999), []]
     together = model(thetas, temperature=0.05).sample(size, rng=np.random.default_rng(27), exclude=exclude)
@@ -458,7 +444,7 @@ def test_the_thetas_of_a_batch_are_drawn_as_if_alone(size):
             assert getattr(together, name)[b] == getattr(one, name), (b, name)
     # Control: equal thetas have seeds of their own.
     assert not np.array_equal(together.values[:, 0], together.values[:, 4])
-    assert together.labels.tolist() == ["bounded", "bounded", "exact", "bounded", "bounded"]
+    assert set(together.labels.tolist()) == {"bounded"}
     assert (together.rows[0] > N) == (size > 10), "a race for many is finished by a dense pass"
 
 

@@ -128,9 +128,10 @@ def test_one_search_serves_value_and_gradient():
     assert (index.calls, index.queries) == (1, len(theta))
 
 
+@pytest.mark.usefixtures("codes_alone")
 def test_the_default_method():
     theta, target = batch(64)
-    coarse = lg.LogLinear(lg.PartitionIndex.build(rows(), cells=64, coordinates=2, rng=0))
+    coarse = lg.LogLinear(lg.PartitionIndex.build(rows(), cells=64, coordinates=(8, 8), rng=0))
     default, same, finer = (
         LogLinearLoss(coarse, temperature=TEMPERATURE, method=method, rng=0)
         for method in (None, lg.Bounded(rel_err=0.05), lg.Bounded(rel_err=0.01))

@@ -12,7 +12,6 @@ import lazygumbel as lg
 from lazygumbel.methods.draw import distinct_outside, uniform_outside
 from statistics_helpers import (
     PoorIndex,
-    across_model,
     chi_square_p,
     logits_of,
     make_rows,
@@ -278,26 +277,6 @@ def test_each_theta_has_its_own_exclusions(index, method):
     assert drawn.ids.shape == (3, 15) and drawn.threshold.shape == (3,)
     assert drawn.ids[0].min() >= 20
     assert 39 not in drawn.ids[2]
-
-
-def test_a_race_that_is_given_up_leaves_no_trace_in_the_order():
-    """After the heavy row few proposals are accepted: were such races begun anew, it would come first too rarely."""
-    model, copies = across_model(), 2_000
-    n = model.features.n - 1
-    drawn = model(np.tile(np.eye(1, model.features.d), (copies, 1))).sample_without_replacement(2, rng=44)
-    heavy, given_up = drawn.ids == n, drawn.rows > n  # all rows are scored in the end
-    assert 0.1 < given_up.mean() < 0.9, "this tests nothing"
-    p = stats.binomtest(int(heavy[:, 0].sum()), copies, 0.5).pvalue
-    assert p > 1e-6, f"seed 44: first in {heavy[:, 0].mean():.3f} of the races, p = {p}"
-    # Second with probability one half times n / (2 n - 1), if not first.
-    p = stats.binomtest(int(heavy[:, 1].sum()), copies, 0.5 * n / (2 * n - 1)).pvalue
-    assert p > 1e-6, f"seed 44: second in {heavy[:, 1].mean():.3f} of the races, p = {p}"
-    # Control: of the races that were not given up, it comes first too rarely.
-    kept = heavy[~given_up, 0]
-    assert stats.binomtest(int(kept.sum()), len(kept), 0.5).pvalue < 1e-10
-    law = stats.gumbel_r(loc=np.log(2 * n)).cdf
-    p = stats.kstest(drawn.values[:, 0], law).pvalue
-    assert p > 1e-6, f"seed 44: values, p = {p}"
 
 
 def test_the_thetas_of_a_batch_are_drawn_as_if_alone():

@@ -4,8 +4,9 @@ from lazygumbel.audit import Audit
 from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
+from lazygumbel.indexes.partition import Calibration
 from lazygumbel.learning import Fit, fit
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
+from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.walk import Walk, walk
@@ -16,6 +17,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Audit",
     "Bounded",
+    "Calibrated",
+    "Calibration",
     "Distribution",
     "Draws",
     "Estimate",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
+from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Labels
@@ -140,9 +140,9 @@ class Audit:
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler with a closed form: `Bounded`, `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
+    """Audit a sampler with a closed form: a race, `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
     n = query.features.n
-    if isinstance(method, Bounded):
+    if isinstance(method, Bounded | Calibrated):
         return _audit_race(query, method)
     if isinstance(method, Exhaustive):
         k = n
@@ -169,7 +169,7 @@ def race_distance(logits: Floats, ceilings: Floats) -> float:
     return float(np.maximum(np.exp(logits - log_z) - drawn, 0.0).sum())
 
 
-def _audit_race(query: Query, method: Bounded) -> Audit:
+def _audit_race(query: Query, method: Bounded | Calibrated) -> Audit:
     """A theta that gets a dense pass, as its label says, has no distance."""
     drawn = method.sample(query, 1, np.random.default_rng(0))
     miss, violations = np.zeros(query.size), np.zeros(query.size, dtype=np.int64)

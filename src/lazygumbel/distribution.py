@@ -169,9 +169,12 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """-E[log Pr(i)] in nats, shape batch shape."""
-        chosen = self._estimator(method, rel_err)
-        seen = self._shape(_look(chosen, self._query(exclude), _logit, rng))
-        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels)
+        chosen, query = self._estimator(method, rel_err), self._query(exclude)
+        seen = self._shape(_look(chosen, query, _logit, rng))
+        # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
+        norms = np.linalg.norm(query.thetas.astype(np.float64), axis=1).reshape(self.batch_shape)
+        bound = np.asarray(seen.bound * (1 + norms * query.features.max_norm / query.temperature))
+        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels, bound=bound)
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the index finds them), with raw inner products."""

@@ -9,18 +9,23 @@ import numpy.typing as npt
 
 from lazygumbel import datasets
 from lazygumbel.audit import Audit, audit
+from lazygumbel.calibrate import calibrate
+from lazygumbel.checks import check_number
 from lazygumbel.distribution import Distribution
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
+from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.names import Names
 from lazygumbel.persist import Reader, read_config, writing
-from lazygumbel.progress import Progress
+from lazygumbel.progress import Progress, Silent
 
 __all__ = ["LogLinear", "describe"]
 
 _KINDS: dict[str, type[SavedIndex]] = {cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)}
+_STAND_INS, _LEAST_THETAS = 1000, 20
+"""Rows that stand in for thetas, and how few thetas are too few."""
 _EXACT_BELOW = 50_000
 """Below this many rows one pass over all of them is as quick as any index."""
 
@@ -70,6 +75,34 @@ class LogLinear:
     def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
         return audit(Query.of(self.index, thetas, temperature), method or default_sampler(self.index))
+
+    def calibrate(
+        self,
+        thetas: npt.ArrayLike | None = None,
+        *,
+        temperature: float = 1.0,
+        tv: float = 2.5e-4,
+        rng: np.random.Generator | int | None = None,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Measure how draws can be made quicker for thetas like these, (B, d), at a mean total variation of `tv`.
+
+        Draws are then `Calibrated` by default, if that was found accurate and quicker: print what is returned. Without
+        thetas a thousand rows stand in for them, each left out of its own softmax. Needs all logits, O(n d) a theta.
+        """
+        index, own = self.index, None
+        check_number(tv, "tv", above=0.0, below=1.0)
+        if not isinstance(index, PartitionIndex):
+            raise ValueError(f"calibrate needs a PartitionIndex, not {type(index).__name__}; build with index=...")
+        if thetas is None:
+            own = np.random.default_rng(rng).choice(self.features.n, min(_STAND_INS, self.features.n), replace=False)
+            thetas = self.features.gather(own)
+        query = Query.of(index, thetas, temperature)
+        if query.size < _LEAST_THETAS:
+            raise ValueError(f"thetas has {query.size} rows; at least {_LEAST_THETAS} are needed to fit and to judge")
+        found = calibrate(index, query, own, tv, progress or Silent())
+        self.index = index.calibrated(found if found.accepted else None)
+        return found
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder, atomically: a crash leaves the old model there, or none."""

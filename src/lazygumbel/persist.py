@@ -26,7 +26,7 @@ import numpy.typing as npt
 __all__ = ["Reader", "Writer", "check_target", "read_config", "replacing", "writing"]
 
 FORMAT = "lazygumbel-model"
-VERSION = 5
+VERSION = 6
 _CONFIG = "config.json"
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
@@ -130,10 +130,9 @@ def writing(path: Path) -> Generator[Writer]:
     """Write a model: nothing is visible at `path` until the block ends, and nothing at all if it fails."""
     check_target(path)
     created = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
     folder = path / f"data-{secrets.token_hex(8)}"
-    folder.mkdir()
     try:
+        folder.mkdir(parents=True)
         writer = Writer(folder)
         yield writer
         files = sorted(folder.iterdir())
@@ -151,12 +150,15 @@ def writing(path: Path) -> Generator[Writer]:
         draft.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         _flush(draft)
         os.replace(draft, path / _CONFIG)
+        _flush(path)
+        _sweep(path, keep=folder.name)
     except BaseException:
-        if not _committed(path, folder.name):  # Ctrl-C may arrive just after the commit
+        # Ctrl-C may arrive at any line, also just after the commit: what is left then is the model, and nothing else.
+        if _committed(path, folder.name):
+            _sweep(path, keep=folder.name)
+        else:
             shutil.rmtree(path if created else folder, ignore_errors=True)
         raise
-    _flush(path)
-    _sweep(path, keep=folder.name)
 
 
 @contextmanager

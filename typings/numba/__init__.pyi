@@ -4,5 +4,11 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 def njit(
-    *, cache: bool = ..., nogil: bool = ..., fastmath: set[str] = ..., error_model: str = ...
+    *,
+    cache: bool = ...,
+    nogil: bool = ...,
+    fastmath: set[str] = ...,
+    error_model: str = ...,
+    forceinline: bool = ...,
+    _nrt: bool = ...,
 ) -> Callable[[F], F]: ...

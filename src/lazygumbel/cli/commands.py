@@ -215,7 +215,9 @@ def _words(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         held = cast("dict[str, object]", value).items()
-        return ", ".join(f"{key} {_short(fact)}" for key, fact in held if not isinstance(fact, list | dict))
+        return ", ".join(
+            f"{key} {_short(fact)}" for key, fact in held if not (fact is None or isinstance(fact, list | dict))
+        )
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -3,43 +3,90 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.decorators import kernel
+from lazygumbel.kernels.decorators import helper, kernel
 from lazygumbel.kernels.types import BLOCK
 
-__all__ = ["encode_nibbles", "interleave"]
+__all__ = ["encode_rows", "interleave"]
+
+
+@helper
+def _encode(
+    rest: npt.NDArray[np.float32],
+    codebook: npt.NDArray[np.float32],
+    lengths: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.uint8],
+    first: int,
+) -> None:
+    """Codes of the codewords nearest to each run of coordinates, from the `first` on; their difference into `rest`."""
+    (words, width), d = codebook.shape, rest.shape[0]
+    for j in range(-(-d // width)):
+        count, short = min(width, d - j * width), int((j + 1) * width > d)
+        best, chosen = np.float32(-np.inf), 0
+        for k in range(words):
+            product = np.float32(0.0)
+            for c in range(count):
+                product += rest[j * width + c] * codebook[k, c]
+            product -= lengths[short, k]
+            if product > best:
+                best, chosen = product, k
+        codes[first + j] = chosen
+        for c in range(count):
+            rest[j * width + c] -= codebook[chosen, c]
 
 
 @kernel
-def encode_nibbles(
-    rotated: npt.NDArray[np.float32], codebook: npt.NDArray[np.float32], nibbles: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _half_lengths(codebook: npt.NDArray[np.float32], d: int) -> npt.NDArray[np.float32]:
+    """Half the squared norm of whole codewords, and of those cut short for the last coordinates, (2, words)."""
     words, width = codebook.shape
-    codes = np.zeros((rotated.shape[0], nibbles), dtype=np.uint8)
-    products, squares = np.zeros(rotated.shape[0]), np.zeros(rotated.shape[0])
-    for row in range(rotated.shape[0]):
-        for j in range(nibbles):
-            first = j * width
-            most = min(width, rotated.shape[1] - first)
-            if most <= 0:
-                break
-            best, chosen, along, length = -np.inf, 0, 0.0, 0.0
-            for k in range(words):
-                product, square = np.float32(0.0), np.float32(0.0)
-                for c in range(most):
-                    product += rotated[row, first + c] * codebook[k, c]
-                    square += codebook[k, c] * codebook[k, c]
-                if product - square / np.float32(2.0) > best:
-                    best, chosen, along, length = product - square / np.float32(2.0), k, product, square
-            codes[row, j] = chosen
-            products[row] += along
-            squares[row] += length
+    out = np.zeros((2, words), dtype=np.float32)
+    for k in range(words):
+        for c in range(width):
+            out[0, k] += codebook[k, c] * codebook[k, c] / np.float32(2.0)
+        for c in range(d % width):
+            out[1, k] += codebook[k, c] * codebook[k, c] / np.float32(2.0)
+    return out
+
+
+@kernel
+def encode_rows(
+    rotated: npt.NDArray[np.float32],
+    first: npt.NDArray[np.float32],
+    second: npt.NDArray[np.float32],
+    parts: tuple[int, int],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    m, d = rotated.shape
+    codes = np.zeros((m, parts[1]), dtype=np.uint8)
+    products, squares, rest = np.zeros((m, 2)), np.zeros((m, 2)), np.empty(d, dtype=np.float32)
+    lengths = _half_lengths(first, d), _half_lengths(second, d)
+    for row in range(m):
+        rest[:] = rotated[row]
+        for part in range(2):
+            if part == 0:
+                _encode(rest, first, lengths[0], codes[row], 0)
+            else:
+                _encode(rest, second, lengths[1], codes[row], parts[0])
+            for c in range(d):
+                word = np.float64(rotated[row, c]) - np.float64(rest[c])
+                products[row, part] += word * np.float64(rotated[row, c])
+                squares[row, part] += word * word
     return codes, products, squares
 
 
 @kernel
-def interleave(codes: npt.NDArray[np.uint8], slots: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-    for row in range(codes.shape[0]):
-        block, lane = slots[row] // BLOCK, slots[row] % BLOCK
+def interleave(
+    codes: npt.NDArray[np.uint8],
+    gains: npt.NDArray[np.int16],
+    slots: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint8],
+) -> None:
+    quadruples = codes.shape[1] // 4
+    for row in range(order.shape[0]):
+        block, lane, held = slots[row] // BLOCK, slots[row] % BLOCK, codes[order[row]]
         byte = 2 * lane if lane < BLOCK // 2 else 2 * lane - BLOCK + 1
-        for position in range(out.shape[1]):
-            out[block, position, byte] = codes[row, 2 * position] | (codes[row, 2 * position + 1] << 4)
+        for j in range(quadruples):
+            for k in range(3):
+                out[block, 3 * j + k, byte] = held[4 * j + k] | (((held[4 * j + 3] >> (2 * k)) & 3) << 6)
+        line, first = 3 * quadruples + lane // (BLOCK // 2), 2 * (lane % (BLOCK // 2))
+        out[block, line, first] = np.uint8(gains[row] & 255)
+        out[block, line, first + 1] = np.uint8(gains[row] >> 8)

@@ -1,24 +1,36 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
+from math import factorial
+
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.types import (
+    BIAS,
     BLOCK,
+    BYTES,
+    CELL,
     CHUNK,
     COUNT,
-    EXP2_ERROR,
-    EXP2_SLOPE,
+    FIXED_POINT,
     FLOOR,
+    FULL,
+    GAINS,
     GROUP,
     MASS,
     REFERENCE,
+    ROUNDED,
     SCORED,
+    SHORT,
     TOP,
+    UNIT,
     VIOLATIONS,
+    WORDS,
     Asked,
     Ceilings,
     Coded,
+    Outlook,
+    Race,
     Run,
     Sample,
     Theta,
@@ -27,28 +39,33 @@ from lazygumbel.kernels.types import (
 __all__ = [
     "all_ceilings",
     "draw",
-    "encode_nibbles",
+    "draw_distinct",
+    "encode_rows",
     "gather_dot",
     "interleave",
     "lookup_tables",
     "prepare",
+    "refine",
     "sample_strata",
     "scan",
-    "score_above",
-    "settle",
+    "score_wide",
     "sum_pairs",
     "sum_rows",
+    "temper",
     "top_rows",
     "weigh_sample",
 ]
 
+Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int16]
 Vectors = npt.NDArray[np.float32]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_HEADROOM, _NEGLIGIBLE, _LOOSE = 30.0, 24.0, 64.0
-_AT_ONCE, _PATIENCE = 8, 256
+_HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM = 30.0, 8.0, 128, 32_000
+_AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
+_LN2 = float(np.log(2.0))
 
 
 def uniforms(seed: np.uint64, numbers: Ints) -> Floats:
@@ -84,83 +101,154 @@ def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, 
     return weighted.sum(axis=0), (between**2).sum(axis=0), weight @ between
 
 
-def encode_nibbles(rotated: Vectors, codebook: Vectors, nibbles: int) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
-    """The nearest codeword to each run of coordinates, (m, nibbles), and of all of them end to end, (m,): the inner
-    product with the coordinates, and the squared norm. A last run may be short: so are then its codewords."""
-    m, d = rotated.shape
-    width = codebook.shape[1]
-    codes = np.zeros((m, nibbles), dtype=np.uint8)
-    products, squares = np.zeros(m), np.zeros(m)
-    for j in range(-(-d // width)):
-        run = rotated[:, j * width : (j + 1) * width].astype(np.float64)
-        words = codebook[:, : run.shape[1]].astype(np.float64)
-        lengths = (words**2).sum(axis=1)
-        along = run @ words.T
-        codes[:, j] = (along - lengths / 2).argmax(axis=1)
-        products += along[np.arange(m), codes[:, j]]
-        squares += lengths[codes[:, j]]
-    return codes, products, squares
+def _nearest(rest: Vectors, codebook: Vectors) -> tuple[Bytes, Vectors]:
+    """The codeword nearest to each run of coordinates, (m, runs), and these words end to end, (m, d).
+
+    A last run may be short: so are then its codewords.
+    """
+    d, width = rest.shape[1], codebook.shape[1]
+    codes: list[npt.NDArray[np.intp]] = []
+    words: list[Vectors] = []
+    for start in range(0, d, width):
+        run = rest[:, start : start + width]
+        short = codebook[:, : run.shape[1]]
+        codes.append((run @ short.T - (short**2).sum(axis=1) / np.float32(2)).argmax(axis=1))
+        words.append(short[codes[-1]])
+    return np.stack(codes, axis=1).astype(np.uint8), np.concatenate(words, axis=1)
 
 
-def interleave(codes: npt.NDArray[np.uint8], slots: Ints, out: npt.NDArray[np.uint8]) -> None:
-    """Write the codes of rows, (m, nibbles), into their slots of `Sketch.codes`."""
-    lanes = slots % BLOCK
-    bytes_of = np.where(lanes < BLOCK // 2, 2 * lanes, 2 * lanes - BLOCK + 1)
-    out[slots // BLOCK, :, bytes_of] = codes[:, ::2] | (codes[:, 1::2] << 4)
+def encode_rows(
+    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int]
+) -> tuple[Bytes, Floats, Floats]:
+    """Codes of rows, (m, parts[1]): of the nearest codewords, and from parts[0] on of those nearest to what these leave
+    over. And of the codewords by the first part and by all, (m, 2): inner products with the rows, and squared norms."""
+    one, words = _nearest(rotated, first)
+    other, more = _nearest(rotated - words, second)
+    codes = np.zeros((len(rotated), parts[1]), dtype=np.uint8)
+    codes[:, : one.shape[1]] = one
+    codes[:, parts[0] : parts[0] + other.shape[1]] = other
+    both = np.stack([words, words + more], axis=1).astype(np.float64)
+    return codes, np.einsum("mpd,md->mp", both, rotated.astype(np.float64)), (both**2).sum(axis=2)
+
+
+def interleave(codes: Bytes, gains: Shorts, slots: Ints, order: Ints, out: Bytes) -> None:
+    """Write codes and gains of rows into their slots of one part of `Sketch`. Codes are by id, (n, codes), the others
+    by position, `order` the id of each."""
+    blocks, lanes = slots // BLOCK, slots % BLOCK
+    bytes_of = np.where(lanes < GROUP, 2 * lanes, 2 * (lanes - GROUP) + 1)
+    held = codes[order].reshape(len(order), -1, 4)
+    for k in range(3):
+        two_bits = (held[:, :, 3] >> (2 * k)) & 3
+        out[blocks, k:-GAINS:3, bytes_of] = held[:, :, k] | (two_bits << 6)
+    lines = np.ascontiguousarray(out[:, -GAINS:]).view(np.int16).reshape(-1, BLOCK)
+    lines[blocks, lanes] = gains
+    out[:, -GAINS:] = lines.view(np.uint8).reshape(-1, GAINS, BLOCK)
 
 
 def lookup_tables(
-    rotated: Vectors, codebook: Vectors, positions: int, most: int, seed: np.uint64
-) -> tuple[npt.NDArray[np.uint8], float, float]:
-    """What each codeword of each nibble adds to an inner product, in steps above the least of its nibble.
+    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int], unit: float, seed: np.uint64
+) -> tuple[Bytes, int, tuple[float, float], float]:
+    """What the codewords of each code add to an inner product, in steps above the least of its code.
 
-    Rounded at random, up or down, so that every entry is right on average; below `most`. Returns the tables,
-    (positions, 2, 16), the step, and the sum of what was taken off.
+    Rounded at random, up or down, so that every entry is right on average. Steps are powers of two over `unit`, large
+    enough that entries fit a byte in pairs, and sums of any number of codes 16 bits. Returns the tables, (codes, 64),
+    log2(step unit), the least sums by the first part of codes and by all, and the largest size of a sum, in steps.
     """
-    nibbles, (words, width) = 2 * positions, codebook.shape
-    padded = np.zeros(nibbles * width)
-    padded[: len(rotated)] = rotated
-    found = padded.reshape(nibbles, width) @ codebook.T.astype(np.float64)
-    lows = found.min(axis=1)
-    above = found - lows[:, None]
-    step = max(float(above.max()) / (most - 1), 1e-300)
-    numbers = uniforms(seed, np.arange(int(nibbles * words))).reshape(nibbles, words)
-    entries = np.floor(above / step + numbers)
-    return entries.astype(np.uint8).reshape(positions, 2, words), step, float(lows.sum())
+    found = np.zeros((parts[1], WORDS))
+    for start, codebook in ((0, first), (parts[0], second)):
+        runs = -(-len(rotated) // codebook.shape[1])
+        padded = np.zeros(runs * codebook.shape[1])
+        padded[: len(rotated)] = rotated
+        found[start : start + runs] = padded.reshape(runs, -1) @ codebook.T.astype(np.float64)
+    lows, highs = found.min(axis=1), found.max(axis=1)
+    reach = max(float(-np.cumsum(lows).min()), float(np.cumsum(highs).max()), 0.0)
+    least = max(float((highs - lows).max()) / (_ENTRIES - 1), reach / _LARGEST_SUM, 1e-280)
+    exponent = float(np.ceil(np.log2(least) + np.log2(unit)))
+    step = float(np.exp2(exponent - np.log2(unit)))
+    numbers = uniforms(seed, np.arange(found.size)).reshape(found.shape)
+    tables = np.floor((found - lows[:, None]) / step + numbers).astype(np.uint8)
+    bases = float(lows[: parts[0]].sum()) / step, float(lows.sum()) / step
+    return tables, int(exponent), bases, reach / step
 
 
-def _log_mass(exponents: Floats) -> float:
-    top = exponents.max()
-    return float(top + np.log2(np.exp2((exponents - top)[exponents - top > -_NEGLIGIBLE]).sum()))
+def _forecast(coded: Coded, cells: Floats, scale: float, spread: float) -> tuple[Floats, float]:
+    """The logarithm of the mean weight of a row of each cell, as if logits in a cell were normal, and that of Z."""
+    deviations = coded.deviations * spread * scale
+    of_most, of_largest = deviations**2 / 2, deviations * coded.edges - coded.log_counts
+    densities: Floats = cells * scale + np.where(deviations < coded.edges, of_most, of_largest)
+    masses: Floats = densities + coded.log_counts
+    top = masses.max()
+    return densities, float(top + np.log(np.exp(masses - top)[masses - top > -_FORGOTTEN].sum()))
 
 
 def prepare(
     coded: Coded, vector: Vectors, asked: Asked, power: float, seed: np.uint64
-) -> tuple[Theta, Ceilings, float, float]:
-    """A theta for scoring rows and for scanning codes, and bounds of log2 Z: one from below by Jensen's inequality in
-    each cell, and one from above of every logit."""
-    d, nibbles = coded.d, 2 * coded.positions
+) -> tuple[Theta, Ceilings, Outlook]:
+    """A theta for scoring rows and for scanning codes, at a temperature `power` times that of the race, and what is
+    known of it before any row is looked at."""
+    d, scale = coded.d, asked.scale / power
     projected = coded.projection @ vector
-    cells, norm = projected[d:].astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
-    scale = asked.scale / power
-    tables, step, base = lookup_tables(projected[:d], coded.codebook, coded.positions, min(128, 65535 // nibbles), seed)
-    low = _log_mass(cells * asked.scale + coded.log_counts)
-    shift = _log_mass(cells * scale + coded.log_counts) + _HEADROOM
-    ceilings = Ceilings(
-        tables,
-        (cells * scale - shift + coded.slack * norm * scale + EXP2_ERROR).astype(np.float32),
-        step * scale,
-        (base + step * np.sqrt(nibbles) * asked.rounding) * scale,
-        asked.quantile * norm / np.sqrt(max(d - 1, 1)) * scale,
-        power,
-        shift,
-        asked.by_bytes,
+    cells, norm = projected[2 * d :].astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
+    spread = float(np.linalg.norm(projected[d : 2 * d].astype(np.float64)))
+    unit = max(UNIT * coded.gain * scale, 1e-280)
+    tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
+    rounding = np.sqrt(np.array(coded.parts)) * asked.rounding
+    # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
+    reach = min(reach, coded.code_norm * norm * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
+    left = int(np.floor(np.log2(32767 / reach)))
+    levels, ceilings, log_z = _levels(coded, asked, cells, norm, spread)
+    rights = left - exponent + coded.exponents.astype(np.int64)
+    levels[rights < 0] = BYTES  # gains so large that 16 bits do not hold what they make
+    heaviest = coded.log_counts / _LN2
+    shift = float((cells * scale + heaviest).max()) + _HEADROOM
+    added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
+    with np.errstate(over="ignore"):
+        far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
+    sd = norm / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
+    return (
+        Theta(_lay_out(vector), projected[2 * d :], norm, asked.scale),
+        Ceilings(
+            tables,
+            (cells * scale * UNIT + added).astype(np.float32),
+            levels,
+            np.clip(rights, 0, 15).astype(np.uint8),
+            far,
+            (int(np.floor(-bases[0] - rounding[0])), int(np.floor(-bases[1] - rounding[1]))),
+            (asked.quantiles[0] * sd, asked.quantiles[1] * sd),
+            left,
+            power,
+            shift,
+            coded.byte_error * norm if asked.rounding > 0 or asked.limits[FULL] == -np.inf else 0.0,
+        ),
+        Outlook(
+            float((cells * asked.scale + heaviest).max()),
+            log_z / _LN2,
+            float((cells.max() + norm * coded.largest_residual) * asked.scale),
+            float(cells.max()),
+            spread,
+        ),
     )
-    theta = Theta(_lay_out(vector), projected[d:], norm, asked.scale)
-    return theta, ceilings, low, float((cells.max() + norm * coded.largest_residual) * asked.scale)
+
+
+def _levels(coded: Coded, asked: Asked, cells: Floats, norm: float, spread: float) -> tuple[Bytes, Floats, float]:
+    """How the ceilings of each cell are known, the coarsest way that is cheap enough; one ceiling for all of its rows;
+    and log Z as it is expected."""
+    scale = asked.scale * _LN2
+    densities, log_z = _forecast(coded, cells, scale, spread)
+    levels = np.full(len(cells), BYTES, dtype=np.uint8)
+    for level in (FULL, SHORT):
+        unit = norm * scale / np.sqrt(max(coded.d - 1, 1))
+        sd: Floats = unit * coded.widths[level - SHORT]
+        cost: Floats = densities - log_z + asked.slope * sd + asked.curvature * sd**2
+        levels[(cost < asked.limits[level]) & (sd <= asked.widest)] = level
+    ceilings: Floats = (cells + asked.far * coded.deviations * spread) * scale
+    if asked.far > 0:
+        levels[ceilings - log_z < asked.limits[CELL]] = CELL
+    return levels, ceilings, log_z
 
 
 def _lay_out(vector: Vectors) -> Vectors:
+    """Whole vectors of 16, then one for the last 16 columns with zeros for those before."""
     whole = len(vector) - len(vector) % 16
     out = np.zeros(whole + 16, dtype=np.float32)
     out[:whole] = vector[:whole]
@@ -179,15 +267,6 @@ def _vector(theta: Theta, d: int) -> Vectors:
     return np.concatenate([theta.laid_out[:whole], tail])
 
 
-def _exp2(exponents: Vectors) -> Vectors:
-    """Nearly exp2, in [exp2(FLOOR), exp2(TOP)]: every step in float32."""
-    held = np.clip(exponents, np.float32(FLOOR), np.float32(TOP))
-    whole = np.floor(held)
-    rest = held - whole
-    curve = rest * np.float32(1 - EXP2_SLOPE) + np.float32(EXP2_SLOPE)
-    return np.ldexp(rest * curve + np.float32(1), whole.astype(np.int32)).astype(np.float32)
-
-
 def positions_of(run: Run, block: int) -> Ints:
     """Where the rows of a block are stored, (64,)."""
     groups = BLOCK // GROUP
@@ -195,40 +274,103 @@ def positions_of(run: Run, block: int) -> Ints:
     return (firsts[:, None] + np.arange(GROUP)).reshape(-1)
 
 
-def weigh_block(run: Run, block: int) -> Vectors:
-    """Weights of the rows of a block, (64,), zero where they are not alive."""
-    sketch, ceilings, groups = run.sketch, run.ceilings, slice(4 * block, 4 * block + 4)
-    cells = np.repeat(sketch.cells[groups], GROUP)
-    if ceilings.by_bytes:
-        positions = np.minimum(positions_of(run, block), len(run.rows.rows) - 1)
-        steps = run.rows.steps[positions].astype(np.float64)
-        along = run.rows.bytes[positions].astype(np.float32) @ _vector(run.theta, run.rows.rows.shape[1])
-        known = steps * (along.astype(np.float64) + run.rows.error * run.theta.norm)
-        exponents = (ceilings.scores[cells] + known * (run.theta.scale / ceilings.power)).astype(np.float32)
-    else:
-        held = sketch.codes[block]
-        sums = np.zeros(BLOCK, dtype=np.int64)
-        for position, table in enumerate(ceilings.tables):
-            sums += table[0][held[position] & 15].astype(np.int64) + table[1][held[position] >> 4]
-        found = np.concatenate([sums[::2], sums[1::2]]).astype(np.float32)
-        along = found * np.float32(ceilings.slope) + np.float32(ceilings.intercept)
-        base = ceilings.scores[cells] + np.float32(ceilings.spread) * np.repeat(sketch.widths[groups], GROUP)
-        exponents = (sketch.gains[BLOCK * block : BLOCK * (block + 1)] * along + base).astype(np.float32)
-    return np.where(_alive(run, block), _exp2(exponents), np.float32(0))
-
-
-def _alive(run: Run, block: int) -> npt.NDArray[np.bool_]:
+def alive_of(run: Run, block: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a block may be proposed, (64,)."""
     bits = (run.race.alive[block] >> np.arange(BLOCK, dtype=np.uint64)) & np.uint64(1)
     return bits.astype(np.bool_)
 
 
+def _cells_of(run: Run, block: int) -> npt.NDArray[np.int32]:
+    return run.sketch.cells[2 * block : 2 * block + 2].repeat(GROUP)
+
+
+def level_of(run: Run, block: int) -> int:
+    """How the ceilings of a block are known: by the finer way, where it has rows of two cells."""
+    return int(run.ceilings.levels[_cells_of(run, block)].max())
+
+
+def _look_up(held: Bytes, tables: Bytes) -> Ints:
+    """The sum of what the codes of a block look up, (64,), lines of codes and tables as they are."""
+    sums = np.zeros(BLOCK, dtype=np.int64)
+    for line in range(0, len(held) - GAINS, 3):
+        one, two, three = held[line : line + 3]
+        fourth = (one >> 6) | (two >> 6 << 2) | (three >> 6 << 4)
+        for table, code in zip(tables[line // 3 * 4 :], (one, two, three, fourth), strict=False):
+            sums += table[code & (WORDS - 1)]
+    return np.concatenate([sums[::2], sums[1::2]])
+
+
+def _code_ceilings(run: Run, block: int, level: int) -> Ints:
+    """Ceilings of a block by its codes, in whole numbers, each step as 16 bits have it."""
+    sketch, ceilings, part = run.sketch, run.ceilings, level - SHORT
+    cells, groups = _cells_of(run, block), slice(2 * block, 2 * block + 2)
+    sums = _look_up(sketch.codes[block], ceilings.tables)
+    held = sketch.codes[block]
+    if level == FULL:
+        held = sketch.more[block]
+        sums += _look_up(held, ceilings.tables[(sketch.codes.shape[1] - GAINS) // 3 * 4 :])
+    gains = np.ascontiguousarray(held[-GAINS:]).view(np.int16).reshape(BLOCK).astype(np.int64)
+    scaled = ((sums - ceilings.centres[part]) << ceilings.left).astype(np.int16).astype(np.int64)
+    along = (scaled * gains + 2**14 >> 15) >> ceilings.rights[cells].astype(np.int64)
+    widths = sketch.widths[part, groups].astype(np.float64).repeat(GROUP)
+    bases = ceilings.scores[cells].astype(np.float64) + ceilings.spreads[part] * widths
+    return along + np.trunc(np.clip(bases, -32768, 32767)).astype(np.int64)
+
+
+def _byte_ceilings(run: Run, block: int) -> Floats:
+    """Ceilings of a block that cannot be too low."""
+    rows, theta = run.rows, run.theta
+    positions = np.minimum(positions_of(run, block), len(rows.rows) - 1)
+    along = (rows.bytes[positions].astype(np.float32) @ _vector(theta, rows.rows.shape[1])).astype(np.float64)
+    known = rows.steps[positions, 0].astype(np.float64) * (along + run.ceilings.byte_error)
+    scores = run.ceilings.scores[_cells_of(run, block)].astype(np.float64)
+    return np.ceil(scores + known * (theta.scale / run.ceilings.power * UNIT))
+
+
+def ceilings_of(run: Run, block: int, level: int) -> Shorts:
+    """The ceilings of a block as `Race.ceilings` has them, by its codes or bytes, (64,)."""
+    found = _byte_ceilings(run, block) if level == BYTES else _code_ceilings(run, block, level)
+    held = np.clip(found, UNIT * (FLOOR + BIAS), UNIT * (TOP + BIAS))
+    return np.where(alive_of(run, block), held, 0).astype(np.int16)
+
+
+def _weights(run: Run, block: int) -> Floats:
+    """The weights of the rows of a block whose ceilings are known, (64,): zero for rows that may not be proposed."""
+    if level_of(run, block) == CELL:
+        return np.where(alive_of(run, block), run.ceilings.far[_cells_of(run, block)], 0.0)
+    return (run.race.ceilings[block].astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def _blocks_of(race: Race, chunk: int) -> range:
+    return range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(race.weights)))
+
+
+def _weight_in(run: Run, block: int) -> float:
+    """The weight of a block on the line of all weights. Of cells with one ceiling that is not kept, but counted."""
+    return float(_weights(run, block).sum() if level_of(run, block) == CELL else run.race.weights[block])
+
+
+def _sum_chunk(run: Run, chunk: int) -> None:
+    run.race.sums[chunk] = sum(_weight_in(run, block) for block in _blocks_of(run.race, chunk))
+
+
 def scan(run: Run, first: int, last: int) -> None:
-    """Weigh all blocks of some chunks, and sum the chunks."""
-    weights = run.race.weights
-    for block in range(first * CHUNK, min(last * CHUNK, len(weights))):
-        weights[block] = weigh_block(run, block).sum(dtype=np.float64)
+    """Find the ceilings of the blocks of some chunks, weigh the blocks, and sum the chunks; a chunk of cells that all
+    have one ceiling weighs as much as if all of its rows might be proposed. Weights of blocks of such cells are not
+    kept. There is one ceiling for a cell only where the scan is at the temperature of the race."""
+    race, sketch = run.race, run.sketch
     for chunk in range(first, last):
-        run.race.sums[chunk] = weights[chunk * CHUNK : (chunk + 1) * CHUNK].sum()
+        for block in _blocks_of(race, chunk):
+            level = level_of(run, block)
+            if level != CELL:
+                race.ceilings[block] = ceilings_of(run, block, level)
+                race.weights[block] = _weights(run, block).sum()
+        span = slice(sketch.spans[chunk], sketch.spans[chunk + 1])
+        cells, counts = sketch.span_cells[span], sketch.span_counts[span]
+        if (run.ceilings.levels[cells] == CELL).all():
+            race.sums[chunk] = counts @ run.ceilings.far[cells]
+        else:
+            _sum_chunk(run, chunk)
 
 
 def _score(run: Run, position: int) -> float:
@@ -237,113 +379,130 @@ def _score(run: Run, position: int) -> float:
 
 
 def _tempered(run: Run, weights: Floats) -> Floats:
+    """Weights of the scan as rates of the race."""
     if run.ceilings.power == 1.0:
         return weights
     with np.errstate(divide="ignore", over="ignore"):
         return np.exp2(run.ceilings.power * (np.log2(weights) + run.ceilings.shift) - run.race.state[REFERENCE])
 
 
-def _ceilings(run: Run, block: int) -> Floats:
-    return _tempered(run, weigh_block(run, block).astype(np.float64))
+def rates_of(run: Run, block: int) -> Floats:
+    """The rates of the rows of a block, (64,)."""
+    return _tempered(run, _weights(run, block))
 
 
 def all_ceilings(run: Run, out: Floats) -> None:
     """log2 of the ceilings of all rows that may be proposed, by position; others are left as they are."""
     for block in range(len(run.race.weights)):
-        lanes = np.flatnonzero(_alive(run, block))
-        with np.errstate(divide="ignore"):
-            found = np.log2(_ceilings(run, block)[lanes])
-        out[positions_of(run, block)[lanes]] = found + run.race.state[REFERENCE]
+        rates = rates_of(run, block)
+        lanes = np.flatnonzero(rates)
+        out[positions_of(run, block)[lanes]] = np.log2(rates[lanes]) + run.race.state[REFERENCE]
 
 
-def _refine(run: Run, block: int, low: float, grow: bool) -> float:
-    race, found = run.race, _ceilings(run, block)
-    for lane in range(BLOCK):
-        if found[lane] <= low:
+def _hottest(run: Run) -> int:
+    """The heaviest block of the heaviest chunk."""
+    blocks = _blocks_of(run.race, int(run.race.sums.argmax()))
+    return max(blocks, key=lambda block: _weight_in(run, block))
+
+
+def temper(run: Run, low: float) -> float:
+    """After a scan at a higher temperature: turn the weights of blocks into rates, in units of the best row of the
+    heaviest block, or of 2^low if that is more. The reference: log2 of that unit."""
+    race, hottest = run.race, _hottest(run)
+    best = positions_of(run, hottest)[_weights(run, hottest).argmax()]
+    race.state[SCORED] += 1
+    race.state[REFERENCE] = max(low, _score(run, best))
+    race.weights[:] = _tempered(run, race.weights)
+    for chunk in range(len(race.sums)):
+        _sum_chunk(run, chunk)
+    return float(race.state[REFERENCE])
+
+
+def _remove(race: Race, block: int, lane: int) -> None:
+    race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+    race.ceilings[block, lane] = 0
+
+
+def _make_certain(run: Run, block: int, lane: int, position: int, rate: float) -> bool:
+    race = run.race
+    k = int(race.state[COUNT])
+    if k == len(race.positions):
+        return False
+    race.positions[k] = position
+    race.masses[k] = np.exp2(_score(run, position) - race.state[REFERENCE])
+    _remove(race, block, lane)
+    race.state[COUNT] += 1
+    race.state[MASS] += race.masses[k]
+    race.state[SCORED] += 1
+    race.state[VIOLATIONS] += race.masses[k] > rate
+    return True
+
+
+def _refine_block(run: Run, block: int, low: float, grow: bool) -> float:
+    race, rates = run.race, rates_of(run, block)
+    if run.ceilings.power == 1.0 and rates.max() <= low:
+        return low
+    for lane, position in enumerate(positions_of(run, block)):
+        if rates[lane] <= low:
             continue
-        k = int(race.state[COUNT])
-        if k == len(race.positions):
+        if not _make_certain(run, block, lane, int(position), float(rates[lane])):
             return -1.0
-        race.positions[k] = positions_of(run, block)[lane]
-        race.masses[k] = np.exp2(_score(run, race.positions[k]) - race.state[REFERENCE])
-        race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
-        race.state[COUNT] += 1
-        race.state[MASS] += race.masses[k]
-        race.state[SCORED] += 1
-        race.state[VIOLATIONS] += race.masses[k] > found[lane]
-        found[lane] = 0.0
-        low = max(low, race.state[MASS]) if grow else low
-    race.weights[block] = found.sum()
+        low = max(low, float(race.state[MASS])) if grow else low
+    race.weights[block] = rates_of(run, block).sum()
     return low
 
 
-def _add_up(run: Run) -> None:
+def refine(run: Run, low: float, grow: bool) -> bool:
+    """Score every row whose ceiling exceeds `low`, in units of the reference: it races at the rate of its logit from
+    now on. With `grow`, what exceeds the mass of such rows, if that is more, the hottest block first. False if there
+    are too many, or rates overflow."""
     race = run.race
-    for chunk in range(len(race.sums)):
-        race.sums[chunk] = race.weights[chunk * CHUNK : (chunk + 1) * CHUNK].sum()
+    turns = [_blocks_of(race, chunk) for chunk in range(len(race.sums))]
+    if grow:
+        hottest = _hottest(run)
+        turns.insert(0, range(hottest, hottest + 1))
+    for blocks in turns:
+        chunk = blocks[0] // CHUNK
+        if 0.0 <= low < race.sums[chunk]:
+            for block in blocks:
+                if 0.0 <= low < _weight_in(run, block):
+                    low = _refine_block(run, block, low, grow)
+            _sum_chunk(run, chunk)
     race.ends[:] = np.cumsum(race.sums)
-
-
-def _settle(run: Run, low: float) -> bool:
-    race = run.race
-    _add_up(run)
-    low = min(low, race.ends[-1] / _LOOSE)
-    hottest = int(race.weights.argmax())
-    if race.weights[hottest] > low:
-        low = _refine(run, hottest, low, True)
-    return low >= 0.0 and _refine_all(run, low, True)
-
-
-def _refine_all(run: Run, low: float, grow: bool) -> bool:
-    race = run.race
-    for block in range(len(race.weights)):
-        if low >= 0.0 and race.weights[block] > low:
-            low = _refine(run, block, low, grow)
-    _add_up(run)
     return bool(low >= 0.0 and race.ends[-1] < np.inf)
 
 
-def score_above(run: Run, low: float) -> bool:
-    """Score every row of a settled race whose ceiling exceeds `low`; False if there are too many."""
-    return _refine_all(run, low, False)
-
-
-def settle(run: Run, low: float) -> bool:
-    """Score every row whose ceiling exceeds Z, as far as Z is known: at least 2^low. It is certain to be proposed, so
-    it races at the rate of its logit from now on. False if there are too many.
-
-    After a scan at a higher temperature weights become ceilings here, in units of the best row of the heaviest block.
-    """
-    race = run.race
-    race.state[REFERENCE] = run.ceilings.shift
-    if run.ceilings.power != 1.0:
-        hottest = int(race.weights.argmax())
-        best = positions_of(run, hottest)[weigh_block(run, hottest).argmax()]
-        race.state[SCORED] += 1
-        race.state[REFERENCE] = low = max(low, _score(run, best))
-        race.weights[:] = _tempered(run, race.weights)
-    return _settle(run, float(np.exp2(low - race.state[REFERENCE])))
-
-
 def _share_at(shares: Floats, place: float) -> int:
+    """Which of these shares, end to end, a place falls into; the last if it lies beyond, -1 if there are none."""
     ends = np.cumsum(shares)
     if not len(ends) or ends[-1] == 0.0:
         return -1
     return int(min(np.searchsorted(ends, place, side="right"), np.flatnonzero(shares)[-1]))
 
 
-def draw(
+def draw(run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats) -> tuple[int, float]:
+    """Run a race, after `refine`, until all of `positions` are filled, or until more than `patience` proposals were
+    refused, or if rates are next to nothing. How many were filled, and the time that has passed since the last of
+    them. Time has no memory, so a race that was broken off can be finished by another that starts then.
+
+    Proposals are made eight at a time; the time between two is exponential. The race starts anew after each that is
+    accepted. `values` are minus the logarithms of the times.
+    """
+    return _race(run, seed, patience, positions, values, False)
+
+
+def draw_distinct(run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats) -> tuple[int, float]:
+    """The same without replacement: the race goes on without the rows that were accepted, and times are since it began.
+
+    Every 256 proposals heavy rows are looked for among those that are left. Proposals are made at the rates of the
+    moment when eight of them are begun.
+    """
+    return _race(run, seed, patience, positions, values, True)
+
+
+def _race(
     run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats, distinct: bool
 ) -> tuple[int, float]:
-    """Run a settled race until all of `positions` are filled, or until more than `patience` proposals were refused, or
-    what is left weighs nothing beside what was taken. How many were filled, and the time that has passed: since the
-    last of them, or without replacement in all. Time has no memory, so a race that was broken off can be finished by
-    another that starts then.
-
-    Proposals are made eight at a time, at the rates of that moment; the time between two is exponential. Independent
-    samples start anew after each that is accepted. Without replacement the race goes on without the row, and every 256
-    proposals heavy rows are looked for among those that are left. `values` are minus the logarithms of the times.
-    """
     race, size, drawn, step, time = run.race, len(positions), 0, 0, 0.0
     proposals: list[tuple[int, int, float]] = []
     while drawn < size:
@@ -351,43 +510,58 @@ def draw(
             return drawn, time
         if distinct and step > 0:
             for block in {block for block, _, _ in proposals if block >= 0}:
-                race.weights[block] = _ceilings(run, block).sum()
+                race.weights[block] = rates_of(run, block).sum()
+                _sum_chunk(run, block // CHUNK)
             race.state[MASS] = race.masses[: int(race.state[COUNT])].sum()
-            _add_up(run)
-            if step % _PATIENCE == 0 and not _settle(run, float(race.state[MASS])):
+            race.ends[:] = np.cumsum(race.sums)
+            if step % _PATIENCE == 0 and not refine(run, float(race.state[MASS]), True):
                 return drawn, time
         rate = float(race.state[MASS] + race.ends[-1])
-        if rate < 1e-290:
+        if rate < _NOTHING:
             return drawn, time
         proposals = [_propose(run, seed, step + k) for k in range(_AT_ONCE)]
         for k, (block, lane, ceiling) in enumerate(proposals):
-            time -= np.log(_uniform(seed, 4 * (step + k) + 3)) / rate
-            if drawn < size and _fires(run, block, lane, ceiling, _uniform(seed, 4 * (step + k) + 2)):
+            time -= float(np.log(_uniform(~seed, step + k))) / rate
+            if drawn < size and _fires(run, block, lane, ceiling, _uniform(seed, 3 * (step + k) + 2)):
                 positions[drawn] = race.positions[lane] if block < 0 else positions_of(run, block)[lane]
-                values[drawn] = race.state[REFERENCE] * np.log(2.0) - np.log(time)
+                values[drawn] = race.state[REFERENCE] * _LN2 - np.log(time)
                 drawn += 1
                 if not distinct:
                     time = 0.0
                 elif block < 0:
                     race.masses[lane] = 0.0
                 else:
-                    race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+                    _remove(race, block, lane)
         step += _AT_ONCE
     return drawn, time
 
 
+def _block_at(run: Run, place: float) -> int:
+    """The block that this place on the line of all weights falls into; -1 if none: a chunk may weigh more than its
+    blocks, and nothing fires in the rest."""
+    race = run.race
+    chunk = int(min(np.searchsorted(race.ends, place, side="right"), len(race.ends) - 1))
+    place -= float(race.ends[chunk - 1]) if chunk > 0 else 0.0
+    shares = np.array([_weight_in(run, block) for block in _blocks_of(race, chunk)])
+    beyond = place - shares.sum() >= race.sums[chunk] * _ROUNDING
+    return -1 if beyond else chunk * CHUNK + max(_share_at(shares, place), 0)
+
+
 def _propose(run: Run, seed: np.uint64, step: int) -> tuple[int, int, float]:
-    """Block, lane and ceiling of a row that fires; block -1 and its number for a certain row."""
+    """Block, lane and ceiling of a row that fires; block -1 and its number for a certain row; lane -1 for none."""
     race = run.race
     mass = float(race.state[MASS])
-    place = _uniform(seed, 4 * step) * (mass + race.ends[-1])
+    place = _uniform(seed, 3 * step) * (mass + race.ends[-1])
     if place < mass:
         return -1, _share_at(race.masses[: int(race.state[COUNT])], place), 0.0
-    block = _share_at(race.weights, place - mass)
-    found = _ceilings(run, block)
-    place = _uniform(seed, 4 * step + 1) * max(race.weights[block], found.sum())
-    lane = _share_at(found, place) if place < found.sum() else -1
-    return block, lane, float(found[lane])
+    block = _block_at(run, place - mass)
+    if block < 0:
+        return 0, -1, 0.0
+    rates = rates_of(run, block)
+    # The weight of a block may exceed the sum of its rates: nothing fires in the rest.
+    place = _uniform(seed, 3 * step + 1) * max(_weight_in(run, block), rates.sum())
+    lane = _share_at(rates, place) if place < rates.sum() else -1
+    return block, lane, float(rates[lane])
 
 
 def _fires(run: Run, block: int, lane: int, ceiling: float, number: float) -> bool:
@@ -395,60 +569,104 @@ def _fires(run: Run, block: int, lane: int, ceiling: float, number: float) -> bo
     race = run.race
     if block < 0:
         return bool(race.masses[lane] > 0.0)
-    if lane < 0 or not int(race.alive[block] >> np.uint64(lane)) & 1:
+    if lane < 0 or not alive_of(run, block)[lane]:
         return False
     race.state[SCORED] += 1
     logit = _score(run, positions_of(run, block)[lane])
-    level = np.log2(ceiling) + race.state[REFERENCE]
-    return bool(level + np.log2(number) < logit)
+    race.state[VIOLATIONS] += logit > np.log2(ceiling) + race.state[REFERENCE]
+    return bool(np.log2(ceiling * number) + race.state[REFERENCE] < logit)
 
 
 def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Sample) -> None:
     """Two rows, in order, from each stratum of equal weight, end to end in storage order, as many strata as the sample
     has pairs: chosen with probability in proportion to their ceilings. Fills in rows `first` to `last`."""
-    count = len(sample.positions)
-    blocks = range(len(run.race.weights))
-    # The weight of a block may exceed the sum of its ceilings: its rows are then chosen that much more often.
-    found = np.concatenate([_ceilings(run, block) for block in blocks])
-    sums = np.maximum(found.reshape(-1, BLOCK).sum(axis=1), 1e-300)
-    found *= np.repeat(run.race.weights / sums, BLOCK)
+    race, count = run.race, len(sample.positions)
+    blocks = range(len(race.weights))
+    # The weight of a block may exceed the sum of its rates: its rows are then chosen that much more often.
+    found = np.stack([rates_of(run, block) for block in blocks])
+    found *= (race.weights / np.maximum(found.sum(axis=1), 1e-300))[:, None]
     rows = np.concatenate([positions_of(run, block) for block in blocks])
     ends: Floats = np.cumsum(found)
     within = np.sort(uniforms(seed, np.arange(count)).reshape(-1, 2), axis=1)
     places: Floats = ((np.arange(count // 2)[:, None] + within) * (ends[-1] / (count // 2))).reshape(-1)
-    chosen: Ints = np.minimum(np.searchsorted(ends, places, side="right"), len(ends) - 1)
+    chosen: Ints = np.minimum(np.searchsorted(ends, places, side="right"), np.flatnonzero(found)[-1])
     logits = np.array([_score(run, position) for position in rows[chosen]])
-    ratios = np.exp2(logits - run.race.state[REFERENCE]) / found[chosen]
-    columns = rows[chosen], logits, ratios, run.sketch.widths[chosen // GROUP]
+    ratios = np.exp2(logits - race.state[REFERENCE]) / found.reshape(-1)[chosen]
+    columns = rows[chosen], logits, ratios, _widths(run).reshape(-1).repeat(GROUP)[chosen]
     for mine, values in zip(sample, columns, strict=True):
         mine[first:last] = values[first:last]
 
 
-def weigh_sample(ratios: Floats, widths: Vectors, unit: float, quantile: float) -> tuple[float, float, float, float]:
-    """Of a sample: the mean ratio; its relative variance, by the sample or by what the law of the sketch expects of it,
-    if more; the variance of the mean, within pairs; and what the law allows the relative error of a sum from one row.
+def _widths(run: Run) -> Vectors:
+    """The widths of all groups by what their ceilings are known by, (blocks, 2). Bytes err in no particular direction,
+    nearly; twice the width that this comes to, by the first row of the group."""
+    levels = np.array([level_of(run, block) for block in range(len(run.race.weights))])
+    found = run.sketch.widths[0].reshape(-1, BLOCK // GROUP).copy()
+    found[levels == FULL] = run.sketch.widths[1].reshape(-1, BLOCK // GROUP)[levels == FULL]
+    firsts = np.minimum(run.sketch.firsts, len(run.rows.rows) - 1)  # groups of the last block may be empty
+    by_bytes = (2 * run.rows.error * run.rows.steps[firsts, 0].astype(np.float64)).reshape(-1, BLOCK // GROUP)
+    found[levels == BYTES] = by_bytes[levels == BYTES]
+    return found
 
-    A row is chosen in proportion to e^(y + error + q sd), so the second moment is a sum over pairs of rows of
-    e^(y_i + y_j + q (sd_j - sd_i)) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by
-    Cauchy and Schwarz. The standard deviation of a logit about its estimate is unit * width.
+
+def score_wide(run: Run, unit: float, widest: float) -> float:
+    """Score the rows of every group whose estimates have a larger standard deviation than `widest`, unit * width: a few
+    of them could make a sum, and not be sampled. Infinite if there are too many.
+
+    Returns what the law of the codes expects of the relative variance of a sum over the others, from one row: as in
+    `weigh_sample`, by the wider group of each block; e^x - 1 is a polynomial, to some percent for x up to a few.
+    """
+    race, deviations = run.race, unit * _widths(run).astype(np.float64)
+    for block in range(len(race.weights)):
+        wide = np.repeat(deviations[block] > widest, GROUP)
+        rates, positions = rates_of(run, block), positions_of(run, block)
+        for lane in np.flatnonzero(wide & (rates > 0)):
+            if not _make_certain(run, block, int(lane), int(positions[lane]), float(rates[lane])):
+                return float(np.inf)
+        if wide.any():
+            race.weights[block] = rates_of(run, block).sum()
+    race.sums[:] = [race.weights[list(_blocks_of(race, chunk))].sum() for chunk in range(len(race.sums))]
+    race.ends[:] = np.cumsum(race.sums)
+    squares: Floats = np.square(np.where(deviations <= widest, deviations, 0.0).max(axis=1))
+    terms = sum(squares**k / factorial(k) for k in range(1, 7))
+    return float(np.average(terms, weights=race.weights)) if race.ends[-1] > 0 else 0.0
+
+
+def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> tuple[float, float, float, float]:
+    """Of a sample: the mean ratio; its relative variance; the variance of the mean, within pairs; and what the law of
+    the codes allows the relative error of a sum from one row.
+
+    A row is chosen in proportion to e^(y + error), so the relative second moment is a sum over pairs of rows of
+    e^(y_i + y_j) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by Cauchy and Schwarz.
+    The standard deviation of a logit about its estimate is unit * width; weights in fixed point add a little.
     """
     if not ratios.any():
         return 0.0, 0.0, 0.0, 0.0
-    deviations = np.minimum(unit * widths.astype(np.float64), 20.0)
-    squares = deviations**2
-    mean = float(ratios.mean())
-    expected = float(np.average(np.expm1(squares), weights=ratios))
-    up, down = (float(np.average(np.exp(squares + s * quantile * deviations), weights=ratios)) for s in (1, -1))
-    pairs = float(np.square(ratios[::2] - ratios[1::2]).sum()) / len(ratios) ** 2
-    return mean, max(float(np.var(ratios / mean)), expected), pairs, float(np.sqrt(max(up * down - 1, 0.0)))
+    mean, count = float(ratios.mean()), len(ratios)
+    deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
+    second_moment = (float(np.average(np.exp(deviations**2), weights=ratios)) * (1 + FIXED_POINT)) ** 2
+    between: Floats = np.square(ratios[::2] - ratios[1::2])
+    pairs = float(between.sum())
+    if pairs > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
+        freedom = max(3 * pairs**2 / float(np.square(between).sum()), 2.0)
+        pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
+    return mean, float(np.var(ratios / mean)), pairs / count**2, float(np.sqrt(second_moment - 1))
 
 
-def top_rows(run: Run, k: int) -> tuple[Ints, Floats]:
-    """Positions and logits of some rows, all among them whose ceiling reaches the k-th largest logit."""
-    blocks = range(len(run.race.weights))
-    found = np.concatenate([weigh_block(run, block) for block in blocks]).astype(np.float64)
-    rows = np.concatenate([positions_of(run, block) for block in blocks])[found > 0]
-    logits = np.array([_score(run, position) for position in rows])
-    kth = np.sort(logits)[max(len(logits) - k, 0)] if len(logits) else -np.inf
-    kept = np.log2(found[found > 0]) + run.ceilings.shift >= kth / run.ceilings.power - 2 * EXP2_ERROR
-    return rows[kept], logits[kept]
+def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:
+    """Positions and logits of some rows of some blocks, all of the best k among them whose ceilings reach the k-th
+    largest logit; and how many ceilings did. Blocks with ceilings by the first part of codes that do get ceilings by
+    all codes."""
+    race, blocks = run.race, range(first, last)
+    rows = np.concatenate([positions_of(run, block) for block in blocks])
+    weights = np.concatenate([_weights(run, block) for block in blocks])
+    there = np.flatnonzero(weights)
+    logits = np.array([_score(run, position) for position in rows[there]])
+    kth = float(np.sort(logits)[max(len(logits) - k, 0)]) if len(logits) >= k else -np.inf
+    enough = np.exp2(kth / run.ceilings.power - run.ceilings.shift)
+    for block in blocks:
+        if level_of(run, block) == SHORT and _weights(run, block).max() >= enough:
+            race.ceilings[block] = ceilings_of(run, block, FULL)
+    weights = np.concatenate([_weights(run, block) for block in blocks])[there]
+    kept = (weights >= enough) & (logits >= kth)
+    return rows[there][kept], logits[kept], int((weights >= enough).sum())

@@ -1,6 +1,8 @@
 """What kernels take and return: arrays under names, and the few numbers that several of them share.
 
-Logits, ceilings and their shifts are in powers of two throughout: log2 of a weight.
+Logits, ceilings and their shifts are in powers of two throughout: log2 of a weight. A ceiling is a whole number of
+units, 128 to a power of two, that is the bit pattern of a 16-bit float ("bfloat16"): 2^x is read off without computing
+it, a little too high between whole powers, as a ceiling may be.
 """
 
 from typing import NamedTuple
@@ -9,21 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BIAS",
     "BLOCK",
+    "BYTES",
+    "CELL",
     "CHUNK",
     "COUNT",
-    "EXP2_ERROR",
-    "EXP2_SLOPE",
+    "FIXED_POINT",
     "FLOOR",
+    "FULL",
+    "GAINS",
     "GROUP",
     "MASS",
     "REFERENCE",
+    "ROUNDED",
     "SCORED",
+    "SEGMENT",
+    "SHORT",
     "TOP",
+    "UNIT",
     "VIOLATIONS",
+    "WORDS",
     "Asked",
     "Ceilings",
     "Coded",
+    "Outlook",
     "Proposals",
     "Race",
     "Rows",
@@ -35,31 +47,52 @@ __all__ = [
 
 BLOCK = 64
 """Rows whose codes lie side by side and are scanned together."""
-GROUP = 16
+GROUP = 32
 """Rows of one cell that share a width; a cell is padded to whole groups."""
-CHUNK = 64
+WORDS, GAINS = 64, 2
+"""Codewords that a code may stand for; lines of gains behind the codes of a block."""
+SEGMENT = 16
+"""Rows of a block whose weights are summed to find one of them."""
+CHUNK = 16
 """Blocks whose weights are also summed, so that a proposal is found in two short searches."""
+UNIT, BIAS = 128, 127
+"""Units of a ceiling to a power of two, and the power that the ceiling zero stands for, with its sign turned."""
 FLOOR, TOP = -100.0, 126.0
 """Ceilings are kept between these: none has weight zero, so that every row can be proposed, and none overflows."""
-EXP2_SLOPE = 0.66
-"""exp2(x) on [0, 1] is about 1 + x (slope + x (1 - slope)), right at both ends."""
-EXP2_ERROR = 0.004
-"""The binary logarithm of that is off by less than this."""
+FIXED_POINT = 0.0013
+"""Relative variance that weights in fixed point add to a sum at most: 1 + f stands for 2^f, 6% too high in between."""
+ROUNDED = 3.0
+"""Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
+
+CELL, SHORT, FULL, BYTES = range(4)
+"""How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
+their codes, or by their bytes."""
 
 
 class Sketch(NamedTuple):
-    """Four-bit codes of rotated residuals, in blocks of 64 slots: rows in storage order, cells padded to groups."""
+    """Six-bit codes of rotated residuals, in blocks of 64 slots: rows in storage order, cells padded to groups.
+
+    Codes lie in two parts, the second for what the first leaves over, each with gains of its own: a scan that needs
+    only the first does not touch the memory of the second. A block has three lines of 64 bytes for every four codes,
+    byte 2 l of row l and byte 2 l + 1 of row 32 + l, and two lines with the gains |residual| / (alpha |codeword|) of
+    its rows by the codes so far, 16 bits each, in units of their cell.
+    """
 
     codes: npt.NDArray[np.uint8]
-    """Two nibbles a byte, (blocks, positions, 64); byte 2 l is of row l of a block, byte 2 l + 1 of row 32 + l."""
-    gains: npt.NDArray[np.float32]
-    """|residual| / (alpha |codeword|) of each slot, (64 blocks,)."""
+    """(blocks, 3/4 codes + 2, 64)"""
+    more: npt.NDArray[np.uint8]
+    """(blocks, 3/4 more codes + 2, 64)"""
     widths: npt.NDArray[np.float32]
-    """The largest |residual| sqrt(1 - alpha^2) / alpha of each group, (4 blocks,)."""
+    """The largest |residual| sqrt(1 - alpha^2) / alpha of each group by the first part of codes and by all, (2, 2
+    blocks)."""
     cells: npt.NDArray[np.int32]
-    """The cell of each group, (4 blocks,)."""
+    """The cell of each group, (2 blocks,)."""
     firsts: npt.NDArray[np.int64]
-    """The position of the first row of each group, (4 blocks,)."""
+    """The position of the first row of each group, (2 blocks,)."""
+    spans: npt.NDArray[np.int64]
+    """The cells that chunk k has rows of are spans[k] to spans[k + 1] of the next two, (chunks + 1,)."""
+    span_cells: npt.NDArray[np.int64]
+    span_counts: npt.NDArray[np.int64]
 
 
 class Rows(NamedTuple):
@@ -70,7 +103,7 @@ class Rows(NamedTuple):
     bytes: npt.NDArray[np.int8]
     """Residuals from the mean of the cell in whole steps, (n, d)."""
     steps: npt.NDArray[np.float32]
-    """The step of each row, (n,)."""
+    """The step of each row, (n, 1)."""
     error: float
     """The distance of a residual from its bytes is at most so many of its steps."""
 
@@ -88,52 +121,101 @@ class Theta(NamedTuple):
 
 
 class Ceilings(NamedTuple):
-    """A query as codes are scanned with it: a ceiling is gain (slope sum + intercept) + scores[cell] + spread width.
+    """A query as codes are scanned with it.
 
-    The scan may be at a higher temperature than the race, which takes its weights to the `power`; `shift` is what was
-    taken off the ceilings of the scan, so that they stay in range.
+    With t = sum of looked-up entries - centre, a ceiling is gain t 2^left / 2^15 / 2^right + score + spread width, in
+    units: whole numbers but for the last two. The scan may be at a higher temperature than the race, which takes its
+    weights to the `power`; `shift` is what was taken off the ceilings of the scan, so that they stay in range.
     """
 
     tables: npt.NDArray[np.uint8]
-    """What the codewords of each nibble add, (positions, 2, 16), below 128."""
+    """What the codewords of each code add, (codes, 64), below 128."""
     scores: npt.NDArray[np.float32]
-    """Of each cell."""
-    slope: float
-    intercept: float
-    spread: float
+    """Of each cell, in units."""
+    levels: npt.NDArray[np.uint8]
+    """How ceilings are known, of each cell."""
+    rights: npt.NDArray[np.uint8]
+    """Of each cell, at most 15."""
+    far: npt.NDArray[np.float64]
+    """The weight of the one ceiling of the rows of each cell of level `CELL`."""
+    centres: tuple[int, int]
+    """For the first part of codes, and for all; likewise the spreads."""
+    spreads: tuple[float, float]
+    left: int
     power: float
     shift: float
-    by_bytes: bool
-    """Whether ceilings are by bytes, which cannot be too low, in place of codes."""
+    byte_error: float
+    """What is added to inner products with bytes, in steps, for a ceiling; nothing for an estimate."""
 
 
 class Coded(NamedTuple):
     """What an index knows of its codes, for making ceilings."""
 
     projection: npt.NDArray[np.float32]
-    """The rotation, then the means of cells, (d + cells, d)."""
-    codebook: npt.NDArray[np.float32]
-    """(16, coordinates)"""
+    """The rotation, a root of the pooled covariance of residuals, of trace one, and the means of cells: (2 d + cells,
+    d)."""
+    first: npt.NDArray[np.float32]
+    """Codewords of the first part of codes, (64, coordinates); and of the second."""
+    second: npt.NDArray[np.float32]
     log_counts: npt.NDArray[np.float64]
-    """Of the rows of each cell, (cells,)."""
+    """Of the rows of each cell, natural logarithms, (cells,)."""
+    edges: npt.NDArray[np.float64]
+    """Their root, times that of two: as many normal numbers go about so far, (cells,)."""
+    deviations: npt.NDArray[np.float64]
+    """Root mean square of the residuals of each cell, (cells,)."""
+    widths: npt.NDArray[np.float64]
+    """Mean width of each cell by the first part and by all of its codes, (2, cells)."""
+    exponents: npt.NDArray[np.uint8]
+    """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
     d: int
-    positions: int
-    """Bytes of a code."""
+    parts: tuple[int, int]
+    """Number of codes of the first part, and of all, each a multiple of four."""
+    gain: float
+    """The unit of all gains."""
+    code_norm: float
+    """The largest norm of the codewords of a row, end to end."""
+    byte_error: float
+    """Of a residual, at most, in its steps."""
     largest_residual: float
     slack: float
     """What float32 may be off, in units of |theta|."""
 
 
 class Asked(NamedTuple):
-    """How sure ceilings are to be."""
+    """How sure ceilings are to be, and what they may cost."""
 
     scale: float
     """Inner products times this are logits."""
-    quantile: float
-    """Standard deviations of the error of the sketch that ceilings lie above estimates."""
+    quantiles: tuple[float, float]
+    """Standard deviations of the error of the sketch that ceilings lie above estimates, by the first part of codes and
+    by all."""
     rounding: float
-    """Likewise for the rounding of lookup tables, in steps, for one nibble."""
-    by_bytes: bool
+    """Likewise for the rounding of lookup tables, in steps, for one code."""
+    far: float
+    """Standard deviations of the rows of a cell that its one ceiling lies above its mean; zero for none."""
+    slope: float
+    """What a row costs beside its scan goes with its mass and exp(slope sd + curvature sd^2), sd that of the sketch."""
+    curvature: float
+    widest: float
+    """Cells where it may be larger are not looked at by codes: a few rows would make the error."""
+    limits: tuple[float, float, float]
+    """Below these the logarithm of that, in units of Z, is cheap enough for one ceiling a cell, for the first part of
+    codes, and for all; beyond the last ceilings are by bytes. Infinite limits choose one of them for all."""
+
+
+class Outlook(NamedTuple):
+    """What is known of a theta before any row is looked at."""
+
+    low: float
+    """A lower bound of log2 Z, by Jensen's inequality in the heaviest cell."""
+    expected: float
+    """log2 Z as it would be if logits were normal in each cell."""
+    high: float
+    """An upper bound of every logit."""
+    best: float
+    """The largest inner product with the mean of a cell."""
+    spread: float
+    """The root of theta' W theta, W the pooled covariance of residuals, of trace one."""
 
 
 COUNT, MASS, REFERENCE, SCORED, VIOLATIONS = range(5)
@@ -158,9 +240,8 @@ class Race(NamedTuple):
     """exp2(logit - reference) of these, (room,)."""
     state: npt.NDArray[np.float64]
     """Numbers: see the constants."""
-    room: npt.NDArray[np.float32]
-    """For the weights of a block, (64,); and for its ceilings: kernels use them as they like."""
-    found: npt.NDArray[np.float64]
+    ceilings: npt.NDArray[np.int16]
+    """Of each row that may be proposed, zero for others, (blocks, 64); not of cells with one ceiling."""
 
 
 class Run(NamedTuple):
@@ -181,7 +262,7 @@ class Sample(NamedTuple):
     ratios: npt.NDArray[np.float64]
     """exp2(logit) over the ceiling."""
     widths: npt.NDArray[np.float32]
-    """Of their groups."""
+    """Of their groups, by what their ceilings are known by."""
 
     @classmethod
     def empty(cls, count: int) -> "Sample":

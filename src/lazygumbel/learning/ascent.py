@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lazygumbel.learning.anchored import Anchor, Anchored, softmax
 from lazygumbel.learning.records import Diverged, Fit, History, Record
-from lazygumbel.methods import Estimator, Exhaustive
+from lazygumbel.methods import Estimator, Exhaustive, Query
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
 
@@ -99,8 +99,9 @@ class Problem:
                 distance = float(np.linalg.norm(state.theta - anchor.theta)) * features.max_norm
                 if distance <= method.reach * self.temperature:
                     return _Estimated(anchor.mean_at(state.theta, self.temperature), len(anchor.rows), anchor)
-            anchor = Anchor.drop(features, state.theta, self.temperature, method.size, state.iteration, seed)
-            return _Estimated(anchor.mean, features.n, anchor)
+            query = Query.of(self.model.index, state.theta, self.temperature)
+            anchor = Anchor.drop(query, state.theta, method.size, state.iteration, seed)
+            return _Estimated(anchor.mean, anchor.rows_read, anchor)
         if isinstance(method, Exhaustive):  # without the variances of `expectation`, which nobody asks for here
             return _Estimated(softmax(features, state.theta, self.temperature)[1], features.n, None)
         dist = self.model(state.theta, temperature=self.temperature)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lazygumbel.learning.anchored import Anchor, Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
 from lazygumbel.learning.records import History, Record
+from lazygumbel.methods import Query
 from lazygumbel.persist import replacing
 
 __all__ = ["File", "check_file"]
@@ -70,10 +71,9 @@ class File:
         columns: list[list[Any]] = [arrays[name].tolist() for name in History.__dataclass_fields__]
         records = tuple(Record._make((*at, arrays["recorded"])) for at in zip(*columns, strict=True))
         anchor, at = None, facts["anchored"]
-        if isinstance(problem.method, Anchored) and at is not None:  # not kept: a dense pass gives the same again
-            anchor = Anchor.drop(
-                problem.model.features, arrays["anchor"], problem.temperature, problem.method.size, at, facts["rng"]
-            )
+        if isinstance(problem.method, Anchored) and at is not None:  # not kept: the same seed gives it again
+            query = Query.of(problem.model.index, arrays["anchor"], problem.temperature)
+            anchor = Anchor.drop(query, arrays["anchor"], problem.method.size, at, facts["rng"])
         state = State(facts["iteration"], arrays["theta"], facts["rows"], facts["seconds"], anchor)
         return Ascent(problem, facts["rng"], state, records)
 

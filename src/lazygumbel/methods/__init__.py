@@ -2,6 +2,7 @@
 
 from lazygumbel.methods.base import Estimator, Normaliser, OrderedSampler, Query, Sampler
 from lazygumbel.methods.bounded import Bounded
+from lazygumbel.methods.calibrated import Calibrated
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.fixed_cutoff import FixedCutoff
 from lazygumbel.methods.frozen import Frozen
@@ -11,6 +12,7 @@ from lazygumbel.methods.uniform_tail import UniformTail
 
 __all__ = [
     "Bounded",
+    "Calibrated",
     "Estimator",
     "Exhaustive",
     "FixedCutoff",

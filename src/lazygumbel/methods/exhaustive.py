@@ -6,7 +6,8 @@ instead: a quarter of the memory, ceilings that cannot be too low, and few rows 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +16,17 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.gumbel import gumbel
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.kernels.types import SCORED
+from lazygumbel.kernels.types import REFERENCE, SCORED
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.draw import Candidates, order_draws
+from lazygumbel.methods.settling import LN2, settle
 from lazygumbel.methods.weighing import exact_seen, stack, weigh
 from lazygumbel.results import EXACT, Draws, Moments, OrderedDraws
 
-__all__ = ["Exhaustive"]
+__all__ = ["Exhaustive", "finish", "patience_of"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 _STRIPE = 1024
@@ -33,7 +36,7 @@ _SAFE = 40.0
 """Logits up to this size need no shift, which saves two passes: exp and its sums are well within float32."""
 _BATCH = 4
 """From this many thetas on, one matrix product for all is quicker than bytes for each."""
-_FOREVER = 2**62
+_PATIENCE, _ENTRIES_A_PROPOSAL = 4096, 2048
 
 
 class _Block(NamedTuple):
@@ -55,8 +58,10 @@ class Exhaustive:
         """Exact samples."""
         index = query.index
         if self.by_bytes and isinstance(index, PartitionIndex) and 0 < query.size < _BATCH:
-            drawn = [_race_by_bytes(index, query.at(slice(b, b + 1)), size, rng) for b in range(query.size)]
-            return Draws(*(np.concatenate(column, axis=-1) for column in zip(*drawn, strict=True)), labels=EXACT)
+            seeds = rng.integers(2**63, size=query.size).tolist()
+            drawn = [_race_by_bytes(index, query.at(slice(b, b + 1)), size, seed) for b, seed in enumerate(seeds)]
+            ids, values, rows = zip(*drawn, strict=True)
+            return Draws(np.stack(ids, axis=1), np.stack(values, axis=1), np.array(rows), EXACT)
         return _draw_densely(query, size, rng)
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
@@ -84,19 +89,44 @@ class Exhaustive:
         return exact_seen(stack(parts or []), query)
 
 
-def _race_by_bytes(
-    index: PartitionIndex, query: Query, size: int, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.int64]]:
-    """Ids, values and rows of one theta, each with a last axis of one."""
+def patience_of(query: Query) -> int:
+    """Proposals that may be refused before a dense pass is quicker."""
+    return _PATIENCE + query.features.n * query.features.d // _ENTRIES_A_PROPOSAL
+
+
+def finish(
+    query: Query, ids: Ints, values: Floats, passed: float, size: int, seed: int, *, distinct: bool
+) -> tuple[Ints, Floats]:
+    """Finish a race of one theta by a dense pass: what fires from now on does so after exp(passed) and more.
+
+    To throw away what was drawn would not do: whether a race takes long depends on what was drawn.
+    """
+    rng = np.random.default_rng(seed)
+    if distinct:
+        left = replace(query, excluded=(np.union1d(query.excluded[0], ids),))
+        rest = Exhaustive().sample_without_replacement(left, size - len(ids), rng)
+        more, later = rest.ids[0], -np.logaddexp(passed, -rest.values[0])
+    else:
+        dense = _draw_densely(query, size - len(ids), rng)
+        more, later = dense.ids[:, 0], dense.values[:, 0].copy()
+        later[:1] = -np.logaddexp(passed, -later[:1])
+    return np.concatenate([ids, more]), np.concatenate([values, later])
+
+
+def _race_by_bytes(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats, int]:
+    """Ids, values and rows of one theta."""
     excluded = query.features.locate(query.excluded[0])
-    run, low = index.enter(query.thetas[0], query.temperature, excluded=excluded, shared=index.shares(1))
     positions, values = np.empty(size, dtype=np.int64), np.empty(size)
-    seed = np.uint64(rng.integers(2**63))
-    if not kernels.settle(run, low) or kernels.draw(run, seed, _FOREVER, positions, values, False)[0] < size:
-        dense = _draw_densely(query, size, rng)
-        return dense.ids, dense.values, dense.rows
-    rows = np.array([query.features.n + int(run.race.state[SCORED])])
-    return index.order[positions][:, None], values[:, None], rows
+    with index.enter(query.thetas[0], query.temperature, excluded=excluded, shared=index.shares(1)) as entered:
+        run, drawn, time = entered.run, 0, 0.0
+        if settle(run, entered.outlook, size):
+            drawn, time = kernels.draw(run, np.uint64(seed), patience_of(query), positions, values)
+        scored, reference = int(run.race.state[SCORED]), float(run.race.state[REFERENCE])
+    ids, rows = index.order[positions[:drawn]], query.features.n + scored
+    if drawn == size:
+        return ids, values, rows
+    passed = (log(time) if time > 0.0 else -np.inf) - reference * LN2
+    return *finish(query, ids, values[:drawn], passed, size, seed, distinct=False), rows + query.features.n
 
 
 def _draw_densely(query: Query, size: int, rng: np.random.Generator) -> Draws:

@@ -28,7 +28,7 @@ class Bytes(NamedTuple):
     def fill(self, places: npt.NDArray[np.int64], residuals: npt.NDArray[np.float32]) -> float:
         """Code some rows, stored at these places; returns the error of the worst."""
         largest = np.abs(residuals).max(axis=1)
-        steps = np.where(largest > 1e-30, largest / np.float32(127), np.float32(1)).astype(np.float32)
+        steps = np.maximum(largest, np.float32(1e-30)) / np.float32(127)
         scaled = residuals / steps[:, None]
         codes = np.rint(scaled)
         scaled -= codes

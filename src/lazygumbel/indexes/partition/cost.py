@@ -1,23 +1,47 @@
-"""How many cells, and how fine a code: what costs least, by a model of the time that a draw and a sum take."""
+"""What a draw and a sum cost: how many cells, how fine a code, and how closely each cell is looked at.
 
-from math import exp, sqrt
+Times are in nanoseconds on one thread; only their ratios count.
+"""
 
-from lazygumbel.indexes.partition.codebook import COORDINATES, relative_error
-from lazygumbel.indexes.partition.sketch import nibbles_of
+from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
-__all__ = ["default_cells", "default_coordinates"]
+from lazygumbel.indexes.partition.codebook import COORDINATES, distortion, relative_error
+from lazygumbel.indexes.partition.sketch import codes_of
+
+__all__ = ["BY_BYTES", "WIDEST", "Effort", "default_cells", "default_coordinates", "for_draws", "for_sums", "for_top"]
 
 _CELL_NUMBERS = 200_000
 """Entries of the means of all cells: to score them takes a small part of a scan."""
 _ROWS_PER_CELL = 256
-_SCAN, _NIBBLE = 0.2, 0.008
-"""Nanoseconds a row, and a nibble of it, take to scan on two threads."""
-_PROPOSAL = 250.0
-_ROW, _ENTRY = 20.0, 0.1
-"""Nanoseconds that a row out of order takes to read, and each of its entries."""
-_QUANTILE = 3.72
+_CODE, _SCANNED = 0.018, 0.3
+"""To look up a code of a row, and what a row takes beside."""
+_BYTE = 0.09
+"""To score an entry of a row by its byte."""
+_PROPOSAL = 300.0
+"""To find a row that fires, and accept it or not."""
+_CANDIDATES = 1e-4
+"""Of Z that a row may weigh by its ceiling and still be unlikely to be among the best."""
+_ROW, _ENTRY = 100.0, 0.1
+"""To sample a row for a sum, and to read each of its entries."""
+_QUANTILE = 3.5
+WIDEST = 0.7
+"""Standard deviation of estimates by which rows are sampled for sums, in nats: with more, a few rows make the error."""
 _SUMS, _REL_ERR = 0.5, 0.01
 """How often a sum to this relative error is asked for, compared with a draw."""
+
+
+class Effort(NamedTuple):
+    """How closely cells are looked at: see `kernels.types.Asked`."""
+
+    slope: float
+    curvature: float
+    widest: float
+    limits: tuple[float, float, float]
+
+
+BY_BYTES = Effort(0.0, 0.0, inf, (-inf, -inf, -inf))
+"""Every cell by bytes: ceilings that cannot be too low."""
 
 
 def default_cells(n: int, d: int) -> int:
@@ -25,16 +49,46 @@ def default_cells(n: int, d: int) -> int:
     return max(1, min(n // _ROWS_PER_CELL, _CELL_NUMBERS // d))
 
 
-def default_coordinates(n: int, d: int, residual: float, scale: float) -> int:
-    """Coordinates to a nibble, for residuals of this typical norm and thetas of this norm over temperature."""
+def default_coordinates(n: int, d: int, residual: float, scale: float) -> tuple[int, int]:
+    """Coordinates to a code of the first part, and of the second, for residuals of this typical norm and thetas of this
+    norm over temperature."""
+    unit = residual * scale / sqrt(max(d - 1, 1))
 
-    def cost(coordinates: int) -> float:
-        sd = residual * scale * relative_error(coordinates) / sqrt(max(d - 1, 1))
-        if sd > 8:  # bits are of no use
-            return float("inf")
-        proposals = min(exp(_QUANTILE * sd + sd * sd / 2), n)
-        sampled = min((exp(sd * sd) - 1) / _REL_ERR**2, n)
-        scan = n * (_SCAN + _NIBBLE * nibbles_of(d, coordinates))
-        return scan + _PROPOSAL * proposals + _SUMS * (scan + (_ROW + _ENTRY * d) * sampled)
+    def scan(codes: int) -> float:
+        return n * (_SCANNED + _CODE * codes)
 
-    return min((c for c in COORDINATES if c <= d), key=cost)
+    def cost(first: int, second: int) -> float:
+        codes = codes_of(d, first)
+        short = unit * relative_error(distortion(first))
+        full = unit * relative_error(distortion(first) * distortion(second))
+        proposals = n if short > 8 else min(exp(_QUANTILE * short + short * short / 2), n)
+        rows = n if full > 4 else min((exp(full * full) - 1) / _REL_ERR**2, n)
+        summed = scan(codes + codes_of(d, second)) + (_ROW + _ENTRY * d) * rows
+        return scan(codes) + _PROPOSAL * proposals + _SUMS * summed
+
+    widths = [c for c in COORDINATES if c <= d]
+    return min(((first, second) for first in widths for second in widths), key=lambda pair: cost(*pair))
+
+
+def _saved(d: int, parts: tuple[int, int]) -> tuple[float, float]:
+    """What a row is scanned quicker by the first part of its code than by all, and by all than by bytes."""
+    return _CODE * (parts[1] - parts[0] + 4), max(_BYTE * d - _CODE * parts[1], _CODE)
+
+
+def for_draws(d: int, parts: tuple[int, int], quantile: float, size: int) -> Effort:
+    """Where proposals cost less than a closer look; by one ceiling a cell where they cost less than any scan."""
+    short, full = _saved(d, parts)
+    least, each = _SCANNED + _CODE * parts[0], _PROPOSAL * max(size, 1)
+    return Effort(quantile, 0.5, inf, (log(least / each), log(short / each), log(full / each)))
+
+
+def for_sums(d: int, parts: tuple[int, int], rel_err: float) -> Effort:
+    """Where more rows to sample cost less than a closer look."""
+    row = (_ROW + _ENTRY * d) / rel_err**2
+    short, full = _saved(d, parts)
+    return Effort(0.0, 1.0, WIDEST, (-inf, log(short / row), log(full / row)))
+
+
+def for_top(quantile: float) -> Effort:
+    """Where few blocks of rows have one that may be among the best; those blocks are looked at again, by all codes."""
+    return Effort(quantile, 0.5, inf, (-inf, log(_CANDIDATES), inf))

@@ -12,7 +12,7 @@ The proof is in docs/theorem.md.
 """
 
 from functools import lru_cache
-from math import asin, lgamma, log, pi, sqrt
+from math import asin, expm1, inf, lgamma, log, pi, sqrt
 
 import numpy as np
 
@@ -23,27 +23,30 @@ LEAST_QUANTILE = 2.0
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
-def error_tail(quantile: float, d: int) -> float:
-    """Pr(sqrt(d - 1) X > quantile) for quantile >= 0."""
+def error_tail(quantile: float, d: int, deviation: float = inf) -> float:
+    """Pr(sqrt(d - 1) X > quantile) for quantile >= 0; or, with the standard deviation s of an error in nats, the mean
+    of 1 - e^(-s (sqrt(d - 1) X - quantile)) where that is positive: the share of its mass that a row loses."""
     x = quantile / sqrt(max(d - 1, 1))
     if x >= 1 or d == 1:
         return 0.0
     if d == 2:  # the sphere is two points
-        return 0.5
+        return 0.5 * (1.0 if deviation == inf else -expm1(-deviation * (1 - quantile)))
     # With x = sin(a) the density is proportional to cos(a)^(d - 3), which falls off within a few 1 / sqrt(d).
     low, high = asin(x), min(pi / 2, asin(x) + 40 / sqrt(d))
     angles = low + (high - low) / 2 * (_NODES + 1)
     log_total = 0.5 * log(pi) + lgamma((d - 2) / 2) - lgamma((d - 1) / 2)
     with np.errstate(divide="ignore"):
         density = np.exp((d - 3) * np.log(np.cos(angles)) - log_total)
+    if deviation < inf:
+        density *= -np.expm1(-deviation * np.maximum(sqrt(d - 1) * np.sin(angles) - quantile, 0.0))
     return float((high - low) / 2 * (_NODE_WEIGHTS @ density))
 
 
-@lru_cache(maxsize=256)
-def error_quantile(delta: float, d: int) -> float:
-    """The smallest quantile, at least `LEAST_QUANTILE`, that the error exceeds with probability at most delta."""
+@lru_cache(maxsize=1024)
+def error_quantile(delta: float, d: int, deviation: float = inf) -> float:
+    """The smallest quantile, at least `LEAST_QUANTILE`, at which `error_tail` is at most delta."""
     low, high = 0.0, sqrt(max(d - 1, 1))
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if error_tail(middle, d) > delta else (low, middle)
+        low, high = (middle, high) if error_tail(middle, d, deviation) > delta else (low, middle)
     return max(high * (1 + 1e-9), LEAST_QUANTILE)

@@ -1,8 +1,9 @@
-"""Rotation, codebook and four-bit codes: what a scan needs to know a ceiling for every row.
+"""Rotation, codebooks and six-bit codes: what a scan needs to know a ceiling for every row.
 
-The residual of a row from the mean of its cell is rotated at random; each nibble of its code names the codeword nearest
-to a few of the rotated coordinates. With o the unit residual and x the codewords of a row end to end, the estimate of
-its residual's score is |residual| / (alpha |x|) * (x . rotated theta), alpha the cosine of x and the rotated o.
+The residual of a row from the mean of its cell is rotated at random; each of its codes names the codeword nearest to a
+few of the rotated coordinates, and in a second part to what is left of them. With o the unit residual and x the sum of
+the codewords of a row, end to end, the estimate of its residual's score is |residual| / (alpha |x|) * (x . rotated
+theta), alpha the cosine of x and the rotated o.
 """
 
 from math import sqrt
@@ -12,21 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel.indexes.partition.codebook import codebook, distortion
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE
-from lazygumbel.kernels.types import BLOCK, GROUP, Sketch
+from lazygumbel.kernels.types import BLOCK, CHUNK, GAINS, GROUP, Sketch
 from lazygumbel.persist import Reader, Writer
 
-__all__ = ["Coder", "Layout", "haar_rotation", "nibbles_of"]
+__all__ = ["Coder", "Coding", "Encoded", "Layout", "codes_of", "haar_rotation"]
 
 _LEAST_COSINE = 0.05
 """A code further off says nothing: the row gets none, and the hard bound of Cauchy and Schwarz for a width."""
+_LARGEST_EXPONENT = 100
 _ROUNDING = 1e-5
 """Relative room for float32 in widths."""
 
 
-def nibbles_of(d: int, coordinates: int) -> int:
-    """Nibbles of a row, a whole number of bytes."""
-    return 2 * -(-d // (2 * coordinates))
+def codes_of(d: int, coordinates: int) -> int:
+    """Number of codes of a row: a multiple of four, which lie in three bytes."""
+    return 4 * -(-d // (4 * coordinates))
 
 
 def haar_rotation(d: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
@@ -60,12 +63,21 @@ class Layout(NamedTuple):
         return positions + (self.starts - self.offsets)[cells]
 
     def groups(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """The cell, and the position of the first row, of each group, (4 blocks,)."""
+        """The cell, and the position of the first row, of each group, (2 blocks,)."""
         count, cells = self.blocks * (BLOCK // GROUP), len(self.offsets) - 1
         first: npt.NDArray[np.int64] = GROUP * np.arange(count, dtype=np.int64)
         cell_of = np.searchsorted(self.starts, first, side="right") - 1
         cell_of = np.minimum(cell_of, cells - 1)  # the padding of the last block
         return cell_of.astype(np.int32), first - (self.starts - self.offsets)[cell_of]
+
+    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For each chunk the cells it has rows of, and how many: see `Sketch`."""
+        slots = self.slots(np.arange(int(self.offsets[-1])))
+        cells = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+        chunks = -(-self.blocks // CHUNK)
+        keys, counts = np.unique(slots // (BLOCK * CHUNK) * len(self.offsets) + cells, return_counts=True)
+        starts = np.searchsorted(keys // len(self.offsets), np.arange(chunks + 1))
+        return starts.astype(np.int64), keys % len(self.offsets), counts.astype(np.int64)
 
     def alive(self) -> npt.NDArray[np.uint64]:
         """A bit for each slot that holds a row, (blocks,)."""
@@ -79,45 +91,101 @@ class Coder(NamedTuple):
 
     rotation: npt.NDArray[np.float32]
     """(d, d)"""
-    codebook: npt.NDArray[np.float32]
-    """(16, coordinates)"""
+    first: npt.NDArray[np.float32]
+    """Codewords of the first part of codes, (64, coordinates)."""
+    second: npt.NDArray[np.float32]
+    """Of the second, for what the first leaves over."""
+
+    @classmethod
+    def of(cls, d: int, coordinates: tuple[int, int], rng: np.random.Generator) -> "Coder":
+        """Codes for so many coordinates each in the first part, and in the second."""
+        scale = np.float32(sqrt(distortion(coordinates[0])))  # of what is left over
+        return cls(haar_rotation(d, rng), codebook(coordinates[0]), codebook(coordinates[1]) * scale)
 
     @property
-    def nibbles(self) -> int:
-        """Of a row."""
-        return nibbles_of(len(self.rotation), self.codebook.shape[1])
+    def parts(self) -> tuple[int, int]:
+        """Number of codes of the first part, and of all, each a multiple of four."""
+        first, second = (codes_of(len(self.rotation), words.shape[1]) for words in (self.first, self.second))
+        return first, first + second
 
-    def encode(
-        self, residuals: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Codes, (m, nibbles), gains and widths of some residuals, (m,)."""
+    def encode(self, residuals: npt.NDArray[np.float32]) -> tuple["Encoded", float]:
+        """Some residuals, and the largest norm of their codewords."""
         d = len(self.rotation)
-        norms = np.sqrt(np.einsum("nd,nd->n", residuals, residuals, dtype=np.float64))
-        scale = np.sqrt(d) / np.maximum(norms, 1e-30)
-        rotated = (residuals @ self.rotation.T) * scale[:, None].astype(np.float32)
-        codes, products, squares = kernels.encode_nibbles(rotated, self.codebook, self.nibbles)
-        cosines = products / np.sqrt(np.maximum(squares, 1e-30) * d)
+        norms = np.sqrt(np.einsum("nd,nd->n", residuals, residuals, dtype=np.float64))[:, None]
+        rotated = (residuals @ self.rotation.T) * (np.sqrt(d) / np.maximum(norms, 1e-30)).astype(np.float32)
+        codes, products, squares = kernels.encode_rows(rotated, self.first, self.second, self.parts)
+        # Of the rotated row as it is, in float32: a fine code has a cosine of nearly one, and 1 - cosine^2 cancels.
+        lengths = np.sqrt(np.einsum("nd,nd->n", rotated, rotated, dtype=np.float64))[:, None]
+        cosines = products / np.maximum(np.sqrt(squares) * lengths, 1e-30)
         useful = cosines > _LEAST_COSINE
         cosines = np.where(useful, np.minimum(cosines, 1.0), 1.0)
-        gains = np.where(useful, norms * np.sqrt(d) / np.where(useful, products, 1.0), 0.0)
+        gains = np.where(useful, norms * lengths / np.where(useful, products, 1.0), 0.0)
         left = np.sqrt((1 - cosines) * (1 + cosines)) / cosines + _ROUNDING * sqrt(d)
         widths: npt.NDArray[np.float64] = norms * np.where(useful, left, sqrt(max(d - 1, 1)) / LEAST_QUANTILE)
-        return codes, gains.astype(np.float32), (widths * (1 + _ROUNDING)).astype(np.float32)
+        encoded = Encoded(codes, gains, (widths * (1 + _ROUNDING)).astype(np.float32))
+        return encoded, float(np.sqrt(squares.max(initial=0.0)))
 
 
-def save_sketch(writer: Writer, coder: Coder, sketch: Sketch) -> None:
-    """Write codes and what made them; cells and positions of groups follow from the offsets of cells."""
-    for name, array in (
-        ("rotation", coder.rotation),
-        ("codebook", coder.codebook),
-        ("codes", sketch.codes),
-        ("gains", sketch.gains),
-        ("widths", sketch.widths),
-    ):
-        writer.array(name, array)
+class Encoded(NamedTuple):
+    """Rows by id: codes, (n, codes), and gains and widths by the first part of them and by all, (n, 2)."""
+
+    codes: npt.NDArray[np.uint8]
+    gains: npt.NDArray[np.float64]
+    widths: npt.NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, n: int, codes: int) -> "Encoded":
+        """Room for n rows."""
+        return cls(np.empty((n, codes), dtype=np.uint8), np.empty((n, 2)), np.empty((n, 2), dtype=np.float32))
 
 
-def load_sketch(reader: Reader, layout: Layout) -> tuple[Coder, Sketch]:
-    """What `save_sketch` wrote; arrays stay memory-mapped."""
-    coder = Coder(reader.array("rotation"), reader.array("codebook"))
-    return coder, Sketch(reader.array("codes"), reader.array("gains"), reader.array("widths"), *layout.groups())
+class Coding(NamedTuple):
+    """Codes laid out for a scan, with the units of their gains: see `kernels.types`."""
+
+    sketch: Sketch
+    exponents: npt.NDArray[np.uint8]
+    """(cells,)"""
+    gain: float
+    code_norm: float
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        order: npt.NDArray[np.int64],
+        encoded: Encoded,
+        parts: tuple[int, int],
+        code_norm: float,
+    ) -> "Coding":
+        """Lay out what was encoded by id; `order` has the id of each position."""
+        slots, blocks = layout.slots(np.arange(len(order))), layout.blocks
+        ordered = encoded.gains[order]
+        unit = max(float(ordered.max(initial=0.0)) * (1 + 2.0**-14), 1e-30)
+        largest = np.maximum.reduceat(ordered.max(axis=1), layout.offsets[:-1])
+        with np.errstate(divide="ignore"):
+            exponents = np.clip(np.floor(np.log2(unit / largest)), 0, _LARGEST_EXPONENT).astype(np.uint8)
+        units = np.ldexp(unit, -exponents.astype(np.int64)).repeat(np.diff(layout.offsets))
+        gains = np.rint(ordered / units[:, None] * 2.0**15).clip(0, 32767).astype(np.int16)
+        held: list[npt.NDArray[np.uint8]] = []
+        for k, (first, last) in enumerate(((0, parts[0]), parts)):
+            held.append(np.zeros((blocks, 3 * (last - first) // 4 + GAINS, BLOCK), dtype=np.uint8))
+            kernels.interleave(encoded.codes[:, first:last], gains[:, k], slots, order, held[k])
+        widths = np.zeros((2, BLOCK * blocks), dtype=np.float32)
+        widths[:, slots] = encoded.widths[order].T
+        sketch = Sketch(held[0], held[1], widths.reshape(2, -1, GROUP).max(axis=2), *layout.groups(), *layout.spans())
+        return cls(sketch, exponents, unit, code_norm * (1 + _ROUNDING))
+
+    def save(self, writer: Writer) -> None:
+        """Write codes and units; cells and positions of groups follow from the offsets of cells."""
+        for name in ("codes", "more", "widths"):
+            writer.array(name, getattr(self.sketch, name))
+        writer.array("exponents", self.exponents)
+        writer.array("code_units", np.array([self.gain, self.code_norm]))
+
+    @classmethod
+    def load(cls, reader: Reader, layout: Layout) -> "Coding":
+        """What `save` wrote; arrays stay memory-mapped."""
+        codes, more, widths = (reader.array(name) for name in ("codes", "more", "widths"))
+        sketch = Sketch(codes, more, widths, *layout.groups(), *layout.spans())
+        gain, code_norm = (float(number) for number in reader.array("code_units"))
+        return cls(sketch, reader.array("exponents"), gain, code_norm)

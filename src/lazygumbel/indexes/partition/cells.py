@@ -1,0 +1,85 @@
+"""What is known of each cell: its rows, their mean, and how they lie around it."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.features import Features
+from lazygumbel.persist import Reader, Writer
+from lazygumbel.progress import Progress
+
+__all__ = ["Cells", "mean_rows"]
+
+_SAMPLE = 50_000
+"""Rows whose residuals tell the covariance of all."""
+_LEAST_VARIANCE = 1e-30
+
+
+class Cells(NamedTuple):
+    """Rows are stored cell by cell."""
+
+    means: npt.NDArray[np.float32]
+    """(cells, d)"""
+    offsets: npt.NDArray[np.int64]
+    """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
+    variances: npt.NDArray[np.float64]
+    """Mean squared norm of the residuals of each, (cells,)."""
+    root: npt.NDArray[np.float32]
+    """R with R'R the covariance of the residuals of all cells, of trace one, (d, d)."""
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        means: npt.NDArray[np.float32],
+        cell_of: npt.NDArray[np.int64],
+        squares: npt.NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> "Cells":
+        """Cells with these means, the cell of each row, and the squared norms of their residuals, by id."""
+        counts = np.bincount(cell_of, minlength=len(means))
+        variances = np.bincount(cell_of, squares, len(means)) / counts
+        sample = np.sort(rng.choice(features.n, min(_SAMPLE, features.n), replace=False))
+        residuals = features.gather(sample) - means[cell_of[sample]]
+        covariance = residuals.T @ residuals
+        trace = float(np.trace(covariance))
+        d = features.d
+        share = covariance.astype(np.float64) / trace if trace > _LEAST_VARIANCE else np.zeros((d, d))
+        root = np.linalg.cholesky(share + np.eye(d) * (1e-4 if trace > _LEAST_VARIANCE else 1.0) / d).T
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(means, offsets, np.maximum(variances, _LEAST_VARIANCE), np.ascontiguousarray(root, dtype=np.float32))
+
+    def save(self, writer: Writer) -> None:
+        """Write the arrays."""
+        for name, array in zip(_FILES, self, strict=True):
+            writer.array(name, array)
+
+    @classmethod
+    def load(cls, reader: Reader) -> "Cells":
+        """What `save` wrote; arrays stay memory-mapped."""
+        return cls(*(reader.array(name) for name in _FILES))
+
+
+_FILES = "means", "offsets", "cell_variances", "residual_root"
+
+
+def mean_rows(
+    features: Features, cell_of: npt.NDArray[np.int64], cells: int, progress: Progress
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], float]:
+    """Means of cells that have rows, the cell of each row among these, and the mean squared norm of all rows."""
+    sums, squares = np.zeros((cells, features.d)), 0.0
+    counts = np.bincount(cell_of, minlength=cells)
+    with progress.task("averaging cells", features.n) as task:
+        for ids, rows in features.blocks():
+            here = cell_of[ids]
+            order = np.argsort(here, kind="stable")
+            present, starts = np.unique(here[order], return_index=True)
+            sums[present] += np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
+            squares += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
+            task.advance(len(ids))
+    kept = np.flatnonzero(counts)
+    means = (sums[kept] / counts[kept, None]).astype(np.float32)
+    renumbered = np.zeros(cells, dtype=np.int64)
+    renumbered[kept] = np.arange(len(kept))
+    return means, renumbered[cell_of], squares / features.n

@@ -1,0 +1,264 @@
+"""Ceilings of the 64 rows of a block, from six-bit codes by table lookup, and the sum of their weights.
+
+Each code of a row stands for one of 64 codewords; a query makes a table of 64 bytes for each, and a byte permutation
+looks up 64 rows at once. Four codes lie in three bytes, the fourth in the upper two bits of each. Two lookups share a
+byte, so entries are below 128; sums are kept in 16 bits, those of even and odd lanes apart. What follows stays in
+16-bit fixed point, 32 lanes wide.
+
+Written in LLVM's vectors, in whole numbers but for the last sum, whose order is fixed: the same bits on every
+processor. A permutation of 64 bytes is one instruction with AVX-512 VBMI and four with NEON; with shuffles of 16 bytes
+it is four of them and a choice; else lanes are looked up one by one.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, GAINS, GROUP, SEGMENT, TOP, UNIT, WORDS
+
+__all__ = ["add_lookups", "group_ceilings", "largest_ceiling", "segment_weight", "sum_weights", "weight_of"]
+
+_BIT, _BYTE, _SHORT, _NUMBER, _PLACE, _FLOAT = (*map(ir.IntType, (1, 8, 16, 32, 64)), ir.FloatType())
+_BYTES, _SHORTS = ir.VectorType(_BYTE, BLOCK), ir.VectorType(_SHORT, GROUP)
+_PRODUCTS, _PAIRS = ir.VectorType(_NUMBER, GROUP), ir.VectorType(_NUMBER, SEGMENT)
+_FLOATS = ir.VectorType(_FLOAT, SEGMENT)
+_LOW, _HIGH = int(UNIT * (FLOOR + BIAS)), int(UNIT * (TOP + BIAS))
+_SHUFFLES = (
+    ("+avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
+    ("+avx2", 32, "llvm.x86.avx2.pshuf.b"),
+    ("+ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
+)
+
+
+def _all(kind: Any, value: int) -> Any:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _lanes(builder: Any, vector: Any, start: int, count: int) -> Any:
+    places = ir.Constant(ir.VectorType(_NUMBER, count), list(range(start, start + count)))
+    return builder.shuffle_vector(vector, vector, places)
+
+
+def _joined(builder: Any, parts: list[Any]) -> Any:
+    while len(parts) > 1:
+        width = 2 * parts[0].type.count
+        places = ir.Constant(ir.VectorType(_NUMBER, width), list(range(width)))
+        parts = [builder.shuffle_vector(a, b, places) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    alone = builder.insert_element(ir.Constant(_SHORTS, ir.Undefined), builder.trunc(value, _SHORT), _NUMBER(0))
+    return builder.shuffle_vector(alone, alone, _all(_PRODUCTS, 0))
+
+
+def _call(builder: Any, name: str, *values: Any) -> Any:
+    kind = ir.FunctionType(_SHORTS, [_SHORTS] * len(values))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{GROUP}i16"), values)
+
+
+def _intrinsic(builder: Any, name: str, kind: Any, *values: Any) -> Any:
+    function = ir.FunctionType(kind, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function, name), values)
+
+
+def _lookup(builder: Any, features: list[str], table: Any, index: Any) -> Any:
+    """table[index % 64] for 64 lanes."""
+    if "+avx512vbmi" in features:
+        return _intrinsic(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, table, index)
+    quarters = [_lanes(builder, table, start, 16) for start in range(0, BLOCK, 16)]
+    if "+neon" in features:
+        index = builder.and_(index, _all(_BYTES, WORDS - 1))
+        parts = [_lanes(builder, index, start, 16) for start in range(0, BLOCK, 16)]
+        name, kind = "llvm.aarch64.neon.tbl4.v16i8", ir.VectorType(_BYTE, 16)
+        return _joined(builder, [_intrinsic(builder, name, kind, *quarters, part) for part in parts])
+    for feature, width, name in _SHUFFLES:
+        if feature in features:
+            return _joined(
+                builder,
+                [
+                    _lookup_by_quarters(builder, name, width, quarters, _lanes(builder, index, start, width))
+                    for start in range(0, BLOCK, width)
+                ],
+            )
+    found, index = ir.Constant(_BYTES, ir.Undefined), builder.and_(index, _all(_BYTES, WORDS - 1))
+    for lane in map(_NUMBER, range(BLOCK)):
+        entry = builder.extract_element(table, builder.zext(builder.extract_element(index, lane), _NUMBER))
+        found = builder.insert_element(found, entry, lane)
+    return found
+
+
+def _lookup_by_quarters(builder: Any, shuffle: str, width: int, quarters: list[Any], index: Any) -> Any:
+    """By shuffles of the four quarters of a table, of which the upper bits of an index choose one."""
+    kind = ir.VectorType(_BYTE, width)
+    places = ir.Constant(ir.VectorType(_NUMBER, width), list(range(16)) * (width // 16))
+    low = builder.and_(index, _all(kind, 15))
+    found = [
+        _intrinsic(builder, shuffle, kind, builder.shuffle_vector(quarter, quarter, places), low)
+        for quarter in quarters
+    ]
+    for bit in (16, 32):
+        set_ = builder.icmp_unsigned("!=", builder.and_(index, _all(kind, bit)), _all(kind, 0))
+        found = [builder.select(set_, b, a) for a, b in zip(found[::2], found[1::2], strict=True)]
+    return found[0]
+
+
+def _reduced(builder: Any, vector: Any) -> Any:
+    """The sum of 16 lanes."""
+    width = SEGMENT
+    while width > 1:
+        width //= 2
+        vector = builder.fadd(_lanes(builder, vector, 0, width), _lanes(builder, vector, width, width))
+    return builder.extract_element(vector, _NUMBER(0))
+
+
+class _Arguments:
+    """Arrays and numbers that an intrinsic was called with."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, values: Any) -> None:
+        self.context, self.builder, self.kinds, self.values = context, builder, signature.args, values
+
+    def array(self, place: int) -> Any:
+        return self.context.make_array(self.kinds[place])(self.context, self.builder, self.values[place])
+
+    def pointer(self, place: int, entry: Any, offset: Any = None) -> Any:
+        """To the entry at an offset in bytes."""
+        start = self.builder.bitcast(self.array(place).data, _BYTE.as_pointer())
+        start = start if offset is None else self.builder.gep(start, [offset])
+        return self.builder.bitcast(start, entry.as_pointer())
+
+
+@intrinsic
+def add_lookups(_: Any, codes: Any, block: Any, tables: Any, first: Any, fresh: Any, sums: Any) -> Any:
+    """`add_lookups(codes, block, tables, first, fresh, sums)`: add to sums[:64] what the codes of a block look up, in
+    the tables from the `first` on; `fresh` sums were zero. A block has three lines of 64 bytes for every four codes,
+    and two lines of gains behind them."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        held = _Arguments(context, builder, signature, values)
+        lines = cgutils.unpack_tuple(builder, held.array(0).shape)[1]
+        quadruples = builder.udiv(builder.sub(lines, _PLACE(GAINS)), _PLACE(3))
+        features = context.codegen().magic_tuple()[2].split(",")
+        start = held.pointer(0, _BYTES, builder.mul(values[1], builder.mul(lines, _PLACE(BLOCK))))
+        entries = held.pointer(2, _BYTES, builder.mul(values[3], _PLACE(WORDS)))
+        target = held.pointer(5, _SHORTS)
+        even, odd = (cgutils.alloca_once_value(builder, _all(_SHORTS, 0)) for _ in range(2))
+
+        def load(base: Any, place: Any, k: int) -> Any:
+            return builder.load(builder.gep(base, [builder.add(place, _PLACE(k))]), align=1)
+
+        with cgutils.for_range(builder, quadruples) as loop:
+            line, first_table = builder.mul(loop.index, _PLACE(3)), builder.shl(loop.index, _PLACE(2))
+            codes_of = [load(start, line, k) for k in range(3)]
+            fourth = _all(_SHORTS, 0)
+            for k, (held_at, kept) in enumerate(((6, 0x0303), (4, 0x0C0C), (2, 0x3030))):
+                moved = builder.lshr(builder.bitcast(codes_of[k], _SHORTS), _all(_SHORTS, held_at))
+                fourth = builder.or_(fourth, builder.and_(moved, _all(_SHORTS, kept)))
+            codes_of.append(builder.bitcast(fourth, _BYTES))
+            found = [
+                _lookup(builder, features, load(entries, first_table, k), index) for k, index in enumerate(codes_of)
+            ]
+            for a, b in ((0, 1), (2, 3)):
+                pair = builder.bitcast(builder.add(found[a], found[b]), _SHORTS)
+                builder.store(builder.add(builder.load(even), pair), even)  # with what odd lanes add, taken off below
+                builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(_SHORTS, 8))), odd)
+        high = builder.load(odd)
+        new = builder.icmp_signed("!=", values[4], values[4].type(0))
+        for k, half in enumerate((builder.sub(builder.load(even), builder.shl(high, _all(_SHORTS, 8))), high)):
+            at = builder.gep(target, [_PLACE(k)])
+            before = builder.select(new, _all(_SHORTS, 0), builder.load(at, align=2))
+            builder.store(builder.add(before, half), at, align=2)
+        return context.get_dummy_value()
+
+    return types.void(codes, block, tables, first, fresh, sums), generate
+
+
+@intrinsic
+def group_ceilings(_: Any, sums: Any, codes: Any, place: Any, numbers: Any, alive: Any, out: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`group_ceilings(sums, codes, (block, group), (centre, left, right, base), alive, out)`: the ceilings of a group
+    from the sums of its codes and the gains that lie behind them, into out[block]; zero for rows whose bit in `alive`,
+    of the block, is zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        held = _Arguments(context, builder, signature, values)
+        block, group = cgutils.unpack_tuple(builder, values[2])
+        centre, left, right, base = cgutils.unpack_tuple(builder, values[3])
+        lines = cgutils.unpack_tuple(builder, held.array(1).shape)[1]
+        line = builder.add(builder.sub(builder.mul(builder.add(block, _PLACE(1)), lines), _PLACE(GAINS)), group)
+        found = builder.load(builder.gep(held.pointer(0, _SHORTS), [group]), align=2)
+        gain = builder.load(builder.gep(held.pointer(1, _SHORTS), [line]), align=1)
+        scaled = builder.shl(builder.sub(found, _splat(builder, centre)), _splat(builder, left))
+        product = builder.mul(builder.sext(scaled, _PRODUCTS), builder.sext(gain, _PRODUCTS))
+        # Rounded in this form, LLVM knows it as one instruction.
+        doubled = builder.add(builder.lshr(product, _all(_PRODUCTS, 14)), _all(_PRODUCTS, 1))
+        high = builder.trunc(builder.lshr(doubled, _all(_PRODUCTS, 1)), _SHORTS)
+        along = builder.ashr(high, _splat(builder, right))
+        ceiling = _call(builder, "sadd.sat", along, _splat(builder, base))
+        ceiling = _call(builder, "smin", _call(builder, "smax", ceiling, _all(_SHORTS, _LOW)), _all(_SHORTS, _HIGH))
+        bits = builder.trunc(builder.lshr(values[4], builder.mul(group, _PLACE(GROUP))), ir.IntType(GROUP))
+        mask = builder.bitcast(bits, ir.VectorType(_BIT, GROUP))
+        masked = builder.select(mask, ceiling, _all(_SHORTS, 0))
+        place = builder.add(builder.mul(block, _PLACE(BLOCK // GROUP)), group)
+        builder.store(masked, builder.gep(held.pointer(5, _SHORTS), [place]), align=2)
+        return context.get_dummy_value()
+
+    place_kind, number_kind = types.UniTuple(types.int64, 2), types.UniTuple(types.int64, 4)
+    return types.void(sums, codes, place_kind, number_kind, types.uint64, out), generate
+
+
+@intrinsic
+def sum_weights(_: Any, ceilings: Any, block: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`sum_weights(ceilings, block)`: the sum of the weights of a block, float32, from the bits of its ceilings."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start, total = _Arguments(context, builder, signature, values).pointer(0, _PAIRS), None
+        first = builder.mul(values[1], _PLACE(BLOCK // GROUP))
+        for k in range(BLOCK // GROUP):
+            pairs = builder.load(builder.gep(start, [builder.add(first, _PLACE(k))]), align=2)
+            for half in (builder.shl(pairs, _all(_PAIRS, 16)), builder.and_(pairs, _all(_PAIRS, 0xFFFF0000))):
+                weights = builder.bitcast(half, _FLOATS)
+                total = weights if total is None else builder.fadd(total, weights)
+        return _reduced(builder, total)
+
+    return types.float32(ceilings, types.int64), generate
+
+
+@intrinsic
+def largest_ceiling(_: Any, ceilings: Any, block: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`largest_ceiling(ceilings, block)`: of the rows of a block."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start = _Arguments(context, builder, signature, values).pointer(0, _SHORTS)
+        first = builder.mul(values[1], _PLACE(BLOCK // GROUP))
+        halves = [builder.load(builder.gep(start, [builder.add(first, _PLACE(k))]), align=2) for k in range(2)]
+        largest = _call(builder, "smax", *halves)
+        name = f"llvm.vector.reduce.smax.v{GROUP}i16"
+        return builder.sext(_intrinsic(builder, name, _SHORT, largest), _PLACE)
+
+    return types.int64(ceilings, types.int64), generate
+
+
+@intrinsic
+def segment_weight(_: Any, ceilings: Any, segment: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`segment_weight(ceilings, segment)`: the sum of the weights of 16 rows, of which a block has four, float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start = _Arguments(context, builder, signature, values).pointer(0, ir.VectorType(_SHORT, SEGMENT))
+        held = builder.load(builder.gep(start, [values[1]]), align=2)
+        weights = builder.bitcast(builder.shl(builder.zext(held, _PAIRS), _all(_PAIRS, 16)), _FLOATS)
+        return _reduced(builder, weights)
+
+    return types.float32(ceilings, types.int64), generate
+
+
+@intrinsic
+def weight_of(_: Any, ceiling: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`weight_of(ceiling)`: the weight, float32, whose upper bits are these."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:  # noqa: ARG001
+        bits = builder.shl(builder.zext(builder.trunc(values[0], _SHORT), _NUMBER), _NUMBER(16))
+        return builder.bitcast(bits, _FLOAT)
+
+    return types.float32(types.int64), generate

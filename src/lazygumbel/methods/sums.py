@@ -1,0 +1,186 @@
+"""Sums over all rows of one theta, from a scan and some rows: unbiased whatever the codes are worth.
+
+Rows are sampled with probability in proportion to their estimated weight, two from each stratum of equal weight, and
+weighed by one over that (Hansen-Hurwitz). Two a stratum make the estimate of the variance unbiased too. See Saerndal,
+Swensson and Wretman, Model Assisted Survey Sampling, sections 2.9 and 3.7.
+"""
+
+from collections.abc import Sequence
+from math import ceil, exp2, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel import kernels
+from lazygumbel.indexes import PartitionIndex
+from lazygumbel.indexes.partition import Entered
+from lazygumbel.indexes.partition.cost import WIDEST, for_sums
+from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Run, Sample
+from lazygumbel.methods.base import Function, Query
+from lazygumbel.methods.exhaustive import Exhaustive
+from lazygumbel.methods.settling import LN2, set_reference
+from lazygumbel.methods.weighing import WeightedSums
+from lazygumbel.results import Label, Moments
+from lazygumbel.threads import submit
+
+__all__ = ["Summed", "sample_softmax", "sum_theta"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_PILOT, _LEAST = 64, 256
+"""Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
+_FAR_OFF = 2.0
+"""How much larger the variance of the pilot is then, at least."""
+_DENSE_SHARE = 0.25
+"""A sum that would sample a larger share of the rows is made over all of them."""
+_LARGEST_SHARE = 0.01
+"""Of a sample that one row may weigh: more, and the codes were far off."""
+_LEAST_MASS = 2.0**-60
+"""In units of what all rows were expected to weigh: where the rows that hold the mass are excluded, the weights of what
+is left are cut off, or vanish."""
+_GRAIN = 2e-4
+"""Relative variance of weights in fixed point, well below what it is on average."""
+_SHARED_FROM = 2048
+"""Rows of a sample from which a second thread pays."""
+_ROUNDING = 1e-7
+"""Relative error of a float32 inner product, in units of |theta|, the largest norm and the root of d."""
+
+
+class Summed(NamedTuple):
+    """Of one theta."""
+
+    moments: Moments
+    rows: int
+    label: Label
+    bound: float
+
+
+def sum_theta(
+    index: PartitionIndex, query: Query, b: int, f: Function | None, rel_err: float, seeds: Sequence[int]
+) -> Summed:
+    """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
+    n, d, shared = query.features.n, query.features.d, index.shares(query.size)
+    estimated = index.estimate(
+        query.thetas[b],
+        query.temperature,
+        effort=for_sums(d, index.coder.parts, rel_err),
+        seed=seeds[0],
+        excluded=query.features.locate(query.excluded[b]),
+        shared=shared,
+    )
+    with estimated as entered:
+        run = entered.run
+        set_reference(run, entered.outlook)
+        unit = run.theta.norm / query.temperature / sqrt(max(d - 1, 1))
+        # At another temperature weights are too coarse to sample by.
+        sample = _sample_to(run, unit, rel_err, n, seeds[1:], shared=shared) if run.ceilings.power == 1.0 else None
+        if sample is None:
+            return _summed_densely(query, b, f)
+        return _weigh(query, b, entered, sample, unit, f)
+
+
+def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, f: Function | None) -> Summed:
+    """Sums over certain rows and, as a sample tells, over the others."""
+    run, race, features = entered.run, entered.run.race, query.features
+    mean, _, variance, allowed = kernels.weigh_sample(sample.ratios, sample.widths, unit)
+    rest = float(race.ends[-1])
+    total = float(race.state[MASS]) + rest * mean
+    if not (_LEAST_MASS < total < np.inf and np.isfinite(variance)):
+        return _summed_densely(query, b, f)
+    # Where a few rows hold the mass, pairs may not show how weights in fixed point differ; unless there is one alone.
+    first = exp2(min(float(sample.logits[0]) - float(race.state[REFERENCE]), 1000.0))
+    if not (np.ptp(sample.positions) == 0 and first >= (1 - 1e-6) * rest * float(sample.ratios[0])):
+        variance = max(variance, _GRAIN * mean * mean / len(sample.ratios))
+    rounding = _ROUNDING * sqrt(features.d) * run.theta.norm / query.temperature * features.max_norm
+    # In units of the estimate of Z itself, so that nothing overflows.
+    shift, share = float(race.state[REFERENCE]) * LN2 + log(total), rest / total
+    moments = Moments(np.array([shift]), np.ones(1), np.array([share * share * variance + rounding**2]))
+    if f is not None:
+        weighted = _certain_moments(query, b, entered, total, f)
+        weighted += _sampled_moments(entered.order[sample.positions], sample, share, f)
+        moments = Moments(moments.shift, moments.total, moments.var_total, *(w[None] for w in weighted))
+    # Of an expectation relative to the largest |f|, which may be as far from its mean as twice that.
+    bound = share * mean * (allowed if f is None else 2 * sqrt(1 + allowed**2)) / sqrt(len(sample.ratios))
+    return Summed(moments, int(race.state[SCORED]) + _PILOT + len(sample.ratios), "bounded", bound)
+
+
+def _summed_densely(query: Query, b: int, f: Function | None) -> Summed:
+    seen = Exhaustive().moments(query.at(slice(b, b + 1)), f, np.random.default_rng(0))
+    return Summed(seen.moments, int(seen.rows[0]), "exact", 0.0)
+
+
+def _sample_to(run: Run, unit: float, rel_err: float, n: int, seeds: Sequence[int], *, shared: bool) -> Sample | None:
+    """As many rows as the law of the codes asks for, or a pilot sample if that asks for much more; None for too many,
+    or if that cannot be told. Rows whose estimates are worth little are made certain beforehand.
+
+    The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
+    """
+    expected, race = kernels.score_wide(run, unit, WIDEST), run.race
+    rest = float(race.ends[-1])
+    if not (np.isfinite(expected) and 0 < rest < np.inf):
+        return None
+    pilot = _sample(run, _PILOT, seeds[0], shared=False)
+    mean, spread, _, _ = kernels.weigh_sample(pilot.ratios, pilot.widths, unit)
+    total = float(race.state[MASS]) + rest * mean
+    if not _LEAST_MASS < total < np.inf:
+        return None
+    variance = expected if spread <= _FAR_OFF * expected else spread
+    wanted = variance * (rest * mean / total / rel_err) ** 2
+    return (
+        _sample(run, 2 * ceil(max(wanted, _LEAST) / 2), seeds[1], shared=shared) if wanted <= _DENSE_SHARE * n else None
+    )
+
+
+def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats] | None:
+    """Positions of `size` rows and their weights, of sum one: averages over them estimate those over the softmax.
+
+    None if codes cannot tell, and all rows have to be scored.
+    """
+    effort = for_sums(query.features.d, index.coder.parts, 1 / sqrt(size))
+    shared = index.shares(query.size)
+    with index.estimate(query.thetas[0], query.temperature, effort=effort, seed=seed, shared=shared) as entered:
+        run = entered.run
+        set_reference(run, entered.outlook)
+        np.cumsum(run.race.sums, out=run.race.ends)
+        if not 0 < run.race.ends[-1] < np.inf or run.ceilings.power != 1.0:
+            return None
+        sample = _sample(run, 2 * ceil(size / 2), seed, shared=shared)
+    total = float(sample.ratios.sum())
+    if not 0 < total < np.inf or float(sample.ratios.max()) > _LARGEST_SHARE * total:
+        return None
+    return sample.positions, sample.ratios / total
+
+
+def _sample(run: Run, count: int, seed: int, *, shared: bool) -> Sample:
+    """Rows from strata; two threads share a large sample."""
+    sample, number = Sample.empty(count), np.uint64(seed)
+    middle = count // 4 * 2 if shared and count >= _SHARED_FROM else count
+    other = None
+    if middle < count:
+        other = submit(kernels.sample_strata, run, number, middle, count, sample)
+    kernels.sample_strata(run, number, 0, middle, sample)
+    if other is not None:
+        other.result()
+    return sample
+
+
+def _certain_moments(query: Query, b: int, entered: Entered, total: float, f: Function) -> Floats:
+    """Sums of f over certain rows in units of the total, with no variance and no covariance: (3, values)."""
+    race = entered.run.race
+    count = int(race.state[COUNT])
+    positions, masses = race.positions[:count], race.masses[:count] / total
+    logits = query.features.score_at(positions, query.thetas[b]).astype(np.float64) / query.temperature
+    values = WeightedSums.of(f, entered.order[positions], logits, masses).values
+    return np.stack([values, np.zeros_like(values), np.zeros_like(values)])
+
+
+def _sampled_moments(ids: Ints, sample: Sample, share: float, f: Function) -> Floats:
+    """Sums of f over the other rows, their variance, and their covariance with the sum of weights: (3, values).
+
+    Each row of the sample stands for all; variances are between the two of each stratum.
+    """
+    m = len(ids)
+    sums = WeightedSums.of_pairs(f, ids, sample.logits * LN2, sample.ratios * share)
+    return np.stack([sums.values / m, sums.squares / m**2, sums.cross / m**2])

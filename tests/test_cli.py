@@ -507,7 +507,7 @@ class TestProcesses:
             time.sleep(0.001)
         started.process.send_signal(signal.SIGINT)
         code, _ = started.finish()
-        assert code in (0, 130, -signal.SIGINT)  # the last: it came when the work was done, and Python was on its way out
+        assert code in (0, 130, -signal.SIGINT)  # the last: all was done when it came
         assert len(list(target.iterdir())) == 2
         if code == 130:
             assert "lazygumbel: interrupted" in started.shown

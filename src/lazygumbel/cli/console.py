@@ -38,18 +38,11 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             line = " ".join(str(error).split())
             print(f"lazygumbel: {line}", file=sys.stderr)
             raise typer.Exit(2) from None
-        except BaseException as error:
-            if not _interrupted(error):
-                raise
+        except KeyboardInterrupt:
             print("lazygumbel: interrupted; nothing was left half-written", file=sys.stderr)
             raise typer.Exit(130) from None
 
     return wrapper
-
-
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: NumPy turns one that arrives while it writes an array into a TypeError."""
-    return error is not None and (isinstance(error, KeyboardInterrupt) or _interrupted(error.__context__))
 
 
 def show(result: dict[str, Any], rows: Iterable[Sequence[object]], columns: Sequence[str], *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ class Writer:
         """Write one array as `name.npy`. Not by `np.save`, whose `tofile` swallows Ctrl-C."""
         if array.dtype.hasobject:
             raise ValueError(f"{name}: Object arrays cannot be saved")
-        held = np.ascontiguousarray(array)
+        held = np.asarray(array, order="C")
         with (self._folder / f"{name}.npy").open("xb") as stream:
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(held))
             stream.write(held.reshape(-1).view(np.uint8).data)

@@ -6,11 +6,10 @@ import numpy.typing as npt
 from lazygumbel.kernels.decorators import exact_kernel, helper
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import (
-    add_lookups,
-    group_ceilings,
     largest_ceiling,
     segment_weight,
     sum_weights,
+    weigh_block,
     weight_of,
 )
 from lazygumbel.kernels.numbers import uniform
@@ -22,7 +21,6 @@ from lazygumbel.kernels.types import (
     CHUNK,
     FLOOR,
     FULL,
-    GAINS,
     GROUP,
     ROUNDED,
     SEGMENT,
@@ -202,8 +200,8 @@ def prepare(
 @helper
 def level_of(run: Run, block: int) -> int:
     """How the ceilings of a block are known: by the finer way, where it has rows of two cells."""
-    levels, cells = run.ceilings.levels, run.sketch.cells
-    return int(max(levels[cells[2 * block]], levels[cells[2 * block + 1]]))
+    levels, cells, first = run.ceilings.levels, run.sketch.cells, np.uint64(2 * block)
+    return int(max(levels[np.uint64(cells[first])], levels[np.uint64(cells[first + np.uint64(1)])]))
 
 
 @helper
@@ -239,26 +237,27 @@ def _weigh_bytes(run: Run, block: int) -> None:
 
 
 @helper
-def weigh_codes(run: Run, block: int, level: int, sums: npt.NDArray[np.int16]) -> None:
-    sketch, ceilings, race = run.sketch, run.ceilings, run.race
-    part = level - SHORT
-    add_lookups(sketch.codes, block, ceilings.tables, 0, True, sums)
-    if level == FULL:
-        add_lookups(sketch.more, block, ceilings.tables, (sketch.codes.shape[1] - GAINS) // 3 * 4, False, sums)
-    for group in range(BLOCK // GROUP):
-        place = (BLOCK // GROUP) * block + group
-        cell = sketch.cells[place]
-        base = np.float64(ceilings.scores[cell]) + ceilings.spreads[part] * np.float64(sketch.widths[part, place])
-        numbers = (
-            np.int64(ceilings.centres[part]),
-            np.int64(ceilings.left),
-            np.int64(ceilings.rights[cell]),
-            np.int64(min(max(base, -32768.0), 32767.0)),
-        )
-        if level == FULL:
-            group_ceilings(sums, sketch.more, (block, group), numbers, race.alive[block], race.ceilings)
-        else:
-            group_ceilings(sums, sketch.codes, (block, group), numbers, race.alive[block], race.ceilings)
+def _base(ceilings: Ceilings, cell: np.uint64, part: int, width: float) -> int:
+    return np.int64(min(max(np.float64(ceilings.scores[cell]) + ceilings.spreads[part] * width, -32768.0), 32767.0))
+
+
+@helper
+def weigh_codes(run: Run, block: int, level: int) -> float:
+    """Ceilings of a block by the first part of codes or by all; the sum of their weights."""
+    # Unsigned numbers, because others might be counted from the end: a dozen instructions each.
+    sketch, ceilings, part, place = run.sketch, run.ceilings, level - SHORT, np.uint64(block)
+    first, second = np.uint64(2) * place, np.uint64(2) * place + np.uint64(1)
+    one, other, row = np.uint64(sketch.cells[first]), np.uint64(sketch.cells[second]), np.uint64(part)
+    numbers = (
+        np.int64(ceilings.centres[part]),
+        np.int64(ceilings.left),
+        np.int64(ceilings.rights[one]),
+        _base(ceilings, one, part, np.float64(sketch.widths[row, first])),
+        np.int64(ceilings.rights[other]),
+        _base(ceilings, other, part, np.float64(sketch.widths[row, second])),
+    )
+    codes, alive, out = (sketch.codes, sketch.more), run.race.alive[place], run.race.ceilings
+    return np.float64(weigh_block(codes, level == FULL, block, ceilings.tables, numbers, alive, out))
 
 
 @helper
@@ -312,17 +311,19 @@ def _far_chunk(run: Run, chunk: int) -> float:
 
 @exact_kernel
 def scan(run: Run, first: int, last: int) -> None:
-    race, sums = run.race, np.empty(BLOCK, dtype=np.int16)
+    race = run.race
     for chunk in range(first, last):
         total = _far_chunk(run, chunk)
         if total < 0.0:
             total = 0.0
             for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, race.weights.shape[0])):
                 level = level_of(run, block)
-                if level == BYTES:
-                    _weigh_bytes(run, block)
-                elif level != CELL:
-                    weigh_codes(run, block, level, sums)
-                race.weights[block] = block_weight(run, block)
-                total += race.weights[block]
+                if level == SHORT or level == FULL:
+                    weight = weigh_codes(run, block, level)
+                else:
+                    if level == BYTES:
+                        _weigh_bytes(run, block)
+                    weight = block_weight(run, block)
+                race.weights[np.uint64(block)] = weight
+                total += weight
         race.sums[chunk] = total

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, GAINS, GROUP, SEGMENT, TOP, UNIT, WORDS
 
-__all__ = ["add_lookups", "group_ceilings", "largest_ceiling", "segment_weight", "sum_weights", "weight_of"]
+__all__ = ["largest_ceiling", "segment_weight", "sum_weights", "weigh_block", "weight_of"]
 
 _BIT, _BYTE, _SHORT, _NUMBER, _PLACE, _FLOAT = (*map(ir.IntType, (1, 8, 16, 32, 64)), ir.FloatType())
 _BYTES, _SHORTS = ir.VectorType(_BYTE, BLOCK), ir.VectorType(_SHORT, GROUP)
@@ -29,6 +29,11 @@ _SHUFFLES = (
     ("+avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
     ("+avx2", 32, "llvm.x86.avx2.pshuf.b"),
     ("+ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
+)
+_PRODUCT = (
+    ("+avx512bw", 32, "llvm.x86.avx512.pmul.hr.sw.512"),
+    ("+avx2", 16, "llvm.x86.avx2.pmul.hr.sw"),
+    ("+ssse3", 8, "llvm.x86.ssse3.pmul.hr.sw.128"),
 )
 
 
@@ -131,81 +136,105 @@ class _Arguments:
 
 
 @intrinsic
-def add_lookups(_: Any, codes: Any, block: Any, tables: Any, first: Any, fresh: Any, sums: Any) -> Any:
-    """`add_lookups(codes, block, tables, first, fresh, sums)`: add to sums[:64] what the codes of a block look up, in
-    the tables from the `first` on; `fresh` sums were zero. A block has three lines of 64 bytes for every four codes,
-    and two lines of gains behind them."""
+def weigh_block(_: Any, parts: Any, full: Any, block: Any, tables: Any, numbers: Any, alive: Any, out: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`weigh_block((codes, more), full, block, tables, numbers, alive, out)`: the ceilings of a block into out[block],
+    zero for rows whose bit in `alive` is zero, and the sum of their weights, float32.
+
+    By the first part of codes, or by all if `full`. A block has three lines of 64 bytes for every four codes, and two
+    lines of gains behind them. `numbers` are centre and left, then right and base of each group: see `Ceilings`.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         held = _Arguments(context, builder, signature, values)
-        lines = cgutils.unpack_tuple(builder, held.array(0).shape)[1]
-        quadruples = builder.udiv(builder.sub(lines, _PLACE(GAINS)), _PLACE(3))
+        pieces = [
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args[0], cgutils.unpack_tuple(builder, values[0]), strict=True)
+        ]
+        is_full = builder.icmp_signed("!=", values[1], values[1].type(0))
         features = context.codegen().magic_tuple()[2].split(",")
-        start = held.pointer(0, _BYTES, builder.mul(values[1], builder.mul(lines, _PLACE(BLOCK))))
-        entries = held.pointer(2, _BYTES, builder.mul(values[3], _PLACE(WORDS)))
-        target = held.pointer(5, _SHORTS)
+        starts, counts, lines = [], [], []
+        for piece in pieces:
+            lines.append(cgutils.unpack_tuple(builder, piece.shape)[1])
+            counts.append(builder.udiv(builder.sub(lines[-1], _PLACE(GAINS)), _PLACE(3)))
+            offset = builder.mul(values[2], builder.mul(lines[-1], _PLACE(BLOCK)))
+            starts.append(builder.gep(builder.bitcast(piece.data, _BYTE.as_pointer()), [offset]))
         even, odd = (cgutils.alloca_once_value(builder, _all(_SHORTS, 0)) for _ in range(2))
-
-        def load(base: Any, place: Any, k: int) -> Any:
-            return builder.load(builder.gep(base, [builder.add(place, _PLACE(k))]), align=1)
-
-        with cgutils.for_range(builder, quadruples) as loop:
-            line, first_table = builder.mul(loop.index, _PLACE(3)), builder.shl(loop.index, _PLACE(2))
-            codes_of = [load(start, line, k) for k in range(3)]
-            fourth = _all(_SHORTS, 0)
-            for k, (held_at, kept) in enumerate(((6, 0x0303), (4, 0x0C0C), (2, 0x3030))):
-                moved = builder.lshr(builder.bitcast(codes_of[k], _SHORTS), _all(_SHORTS, held_at))
-                fourth = builder.or_(fourth, builder.and_(moved, _all(_SHORTS, kept)))
-            codes_of.append(builder.bitcast(fourth, _BYTES))
-            found = [
-                _lookup(builder, features, load(entries, first_table, k), index) for k, index in enumerate(codes_of)
-            ]
-            for a, b in ((0, 1), (2, 3)):
-                pair = builder.bitcast(builder.add(found[a], found[b]), _SHORTS)
-                builder.store(builder.add(builder.load(even), pair), even)  # with what odd lanes add, taken off below
-                builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(_SHORTS, 8))), odd)
+        for sum_ in (even, odd):
+            builder.store(_all(_SHORTS, 0), sum_)
+        table = held.pointer(3, _BYTES)
+        _add_lookups(builder, features, (starts[0], counts[0]), table, (even, odd))
+        counts[1] = builder.select(is_full, counts[1], _PLACE(0))
+        second = builder.gep(table, [builder.shl(counts[0], _PLACE(2))])
+        _add_lookups(builder, features, (starts[1], counts[1]), second, (even, odd))
         high = builder.load(odd)
-        new = builder.icmp_signed("!=", values[4], values[4].type(0))
-        for k, half in enumerate((builder.sub(builder.load(even), builder.shl(high, _all(_SHORTS, 8))), high)):
-            at = builder.gep(target, [_PLACE(k)])
-            before = builder.select(new, _all(_SHORTS, 0), builder.load(at, align=2))
-            builder.store(builder.add(before, half), at, align=2)
-        return context.get_dummy_value()
+        low = builder.sub(builder.load(even), builder.shl(high, _all(_SHORTS, 8)))
+        behind = [builder.sub(count, _PLACE(GAINS)) for count in lines]
+        gains = [
+            builder.gep(start, [builder.mul(place, _PLACE(BLOCK))]) for start, place in zip(starts, behind, strict=True)
+        ]
+        gain = builder.bitcast(builder.select(is_full, gains[1], gains[0]), _SHORTS.as_pointer())
+        centre, left, *bases = cgutils.unpack_tuple(builder, values[4])
+        target, total = held.pointer(6, _SHORTS), None
+        for group, found in enumerate((low, high)):
+            scaled = builder.shl(builder.sub(found, _splat(builder, centre)), _splat(builder, left))
+            product = _product(builder, features, scaled, builder.load(builder.gep(gain, [_PLACE(group)]), align=1))
+            right, base = bases[2 * group : 2 * group + 2]
+            along = builder.ashr(product, _splat(builder, right))
+            ceiling = _call(builder, "sadd.sat", along, _splat(builder, base))
+            ceiling = _call(builder, "smin", _call(builder, "smax", ceiling, _all(_SHORTS, _LOW)), _all(_SHORTS, _HIGH))
+            bits = builder.trunc(builder.lshr(values[5], _PLACE(GROUP * group)), ir.IntType(GROUP))
+            ceiling = builder.select(builder.bitcast(bits, ir.VectorType(_BIT, GROUP)), ceiling, _all(_SHORTS, 0))
+            place = builder.add(builder.mul(values[2], _PLACE(BLOCK // GROUP)), _PLACE(group))
+            builder.store(ceiling, builder.gep(target, [place]), align=2)
+            total = _plus_weights(builder, builder.bitcast(ceiling, _PAIRS), total)
+        return _reduced(builder, total)
 
-    return types.void(codes, block, tables, first, fresh, sums), generate
+    number_kind = types.UniTuple(types.int64, 6)
+    return types.float32(parts, full, types.int64, tables, number_kind, types.uint64, out), generate
 
 
-@intrinsic
-def group_ceilings(_: Any, sums: Any, codes: Any, place: Any, numbers: Any, alive: Any, out: Any) -> Any:  # noqa: ARG001  # typed by hand below
-    """`group_ceilings(sums, codes, (block, group), (centre, left, right, base), alive, out)`: the ceilings of a group
-    from the sums of its codes and the gains that lie behind them, into out[block]; zero for rows whose bit in `alive`,
-    of the block, is zero."""
+def _add_lookups(builder: Any, features: list[str], codes: tuple[Any, Any], tables: Any, sums: tuple[Any, Any]) -> None:
+    """Add what so many quadruples of codes look up to the sums of even lanes, with what odd ones add in their upper
+    halves, and of odd lanes."""
+    even, odd = sums
+    start = builder.bitcast(codes[0], _BYTES.as_pointer())
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        held = _Arguments(context, builder, signature, values)
-        block, group = cgutils.unpack_tuple(builder, values[2])
-        centre, left, right, base = cgutils.unpack_tuple(builder, values[3])
-        lines = cgutils.unpack_tuple(builder, held.array(1).shape)[1]
-        line = builder.add(builder.sub(builder.mul(builder.add(block, _PLACE(1)), lines), _PLACE(GAINS)), group)
-        found = builder.load(builder.gep(held.pointer(0, _SHORTS), [group]), align=2)
-        gain = builder.load(builder.gep(held.pointer(1, _SHORTS), [line]), align=1)
-        scaled = builder.shl(builder.sub(found, _splat(builder, centre)), _splat(builder, left))
-        product = builder.mul(builder.sext(scaled, _PRODUCTS), builder.sext(gain, _PRODUCTS))
-        # Rounded in this form, LLVM knows it as one instruction.
-        doubled = builder.add(builder.lshr(product, _all(_PRODUCTS, 14)), _all(_PRODUCTS, 1))
-        high = builder.trunc(builder.lshr(doubled, _all(_PRODUCTS, 1)), _SHORTS)
-        along = builder.ashr(high, _splat(builder, right))
-        ceiling = _call(builder, "sadd.sat", along, _splat(builder, base))
-        ceiling = _call(builder, "smin", _call(builder, "smax", ceiling, _all(_SHORTS, _LOW)), _all(_SHORTS, _HIGH))
-        bits = builder.trunc(builder.lshr(values[4], builder.mul(group, _PLACE(GROUP))), ir.IntType(GROUP))
-        mask = builder.bitcast(bits, ir.VectorType(_BIT, GROUP))
-        masked = builder.select(mask, ceiling, _all(_SHORTS, 0))
-        place = builder.add(builder.mul(block, _PLACE(BLOCK // GROUP)), group)
-        builder.store(masked, builder.gep(held.pointer(5, _SHORTS), [place]), align=2)
-        return context.get_dummy_value()
+    def load(base: Any, place: Any, k: int) -> Any:
+        return builder.load(builder.gep(base, [builder.add(place, _PLACE(k))]), align=1)
 
-    place_kind, number_kind = types.UniTuple(types.int64, 2), types.UniTuple(types.int64, 4)
-    return types.void(sums, codes, place_kind, number_kind, types.uint64, out), generate
+    with cgutils.for_range(builder, codes[1]) as loop:
+        line, first = builder.mul(loop.index, _PLACE(3)), builder.shl(loop.index, _PLACE(2))
+        four = [load(start, line, k) for k in range(3)]
+        fourth = _all(_SHORTS, 0)
+        for k, (held_at, kept) in enumerate(((6, 0x0303), (4, 0x0C0C), (2, 0x3030))):
+            moved = builder.lshr(builder.bitcast(four[k], _SHORTS), _all(_SHORTS, held_at))
+            fourth = builder.or_(fourth, builder.and_(moved, _all(_SHORTS, kept)))
+        four.append(builder.bitcast(fourth, _BYTES))
+        found = [_lookup(builder, features, load(tables, first, k), index) for k, index in enumerate(four)]
+        for a, b in ((0, 1), (2, 3)):
+            pair = builder.bitcast(builder.add(found[a], found[b]), _SHORTS)
+            builder.store(builder.add(builder.load(even), pair), even)
+            builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(_SHORTS, 8))), odd)
+
+
+def _product(builder: Any, features: list[str], a: Any, b: Any) -> Any:
+    """a b / 2^15, rounded: one instruction where there is one, which LLVM does not find by itself."""
+    for feature, width, name in _PRODUCT:
+        if feature in features:
+            halves = [[_lanes(builder, x, start, width) for start in range(0, GROUP, width)] for x in (a, b)]
+            kind = ir.VectorType(_SHORT, width)
+            return _joined(builder, [_intrinsic(builder, name, kind, x, y) for x, y in zip(*halves, strict=True)])
+    product = builder.mul(builder.sext(a, _PRODUCTS), builder.sext(b, _PRODUCTS))
+    doubled = builder.add(builder.ashr(product, _all(_PRODUCTS, 14)), _all(_PRODUCTS, 1))
+    return builder.trunc(builder.ashr(doubled, _all(_PRODUCTS, 1)), _SHORTS)
+
+
+def _plus_weights(builder: Any, pairs: Any, total: Any) -> Any:
+    """Add the weights of 32 ceilings to 16 sums."""
+    for half in (builder.shl(pairs, _all(_PAIRS, 16)), builder.and_(pairs, _all(_PAIRS, 0xFFFF0000))):
+        weights = builder.bitcast(half, _FLOATS)
+        total = weights if total is None else builder.fadd(total, weights)
+    return total
 
 
 @intrinsic
@@ -217,9 +246,7 @@ def sum_weights(_: Any, ceilings: Any, block: Any) -> Any:  # noqa: ARG001  # ty
         first = builder.mul(values[1], _PLACE(BLOCK // GROUP))
         for k in range(BLOCK // GROUP):
             pairs = builder.load(builder.gep(start, [builder.add(first, _PLACE(k))]), align=2)
-            for half in (builder.shl(pairs, _all(_PAIRS, 16)), builder.and_(pairs, _all(_PAIRS, 0xFFFF0000))):
-                weights = builder.bitcast(half, _FLOATS)
-                total = weights if total is None else builder.fadd(total, weights)
+            total = _plus_weights(builder, pairs, total)
         return _reduced(builder, total)
 
     return types.float32(ceilings, types.int64), generate

@@ -41,7 +41,7 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
 
 @exact_kernel
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
-    weights, sums = run.race.weights, np.empty(BLOCK, dtype=np.int16)
+    weights = run.race.weights
     best, heaviest = np.full(k, -np.inf), np.zeros(_HEAVIEST + k // BLOCK)
     positions, logits = np.empty(4 * k + 1024, dtype=np.int64), np.empty(4 * k + 1024)
     for block in range(first, last):
@@ -55,7 +55,7 @@ def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.in
             if largest_weight(run, block) < enough:
                 continue
             if level_of(run, block) == SHORT:
-                weigh_codes(run, block, FULL, sums)
+                weigh_codes(run, block, FULL)
                 if largest_weight(run, block) < enough:
                     continue
             for lane in range(BLOCK):

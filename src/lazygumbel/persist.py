@@ -26,7 +26,7 @@ import numpy.typing as npt
 __all__ = ["Reader", "Writer", "check_target", "read_config", "replacing", "writing"]
 
 FORMAT = "lazygumbel-model"
-VERSION = 6
+VERSION = 7
 _CONFIG = "config.json"
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""

@@ -7,7 +7,7 @@ are one `functools.reduce`. Merging is associative, up to rounding in the estima
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import log, sqrt
+from math import isnan, log, sqrt
 from statistics import NormalDist
 from typing import Literal, cast
 
@@ -326,6 +326,8 @@ def _settle_labels(result: "Draws | OrderedDraws | Estimate") -> None:
     shape = result.rows.shape
     if result.labels.shape != shape:
         object.__setattr__(result, "labels", np.broadcast_to(result.labels, shape))
+    if result.bound.shape == shape and result.bound.size == 1 and not isnan(result.bound.item()):
+        return  # one theta, where a check of arrays would take longer than some draws
     if result.bound.shape != shape or np.isnan(result.bound).any():
         bound = np.broadcast_to(result.bound, shape)
         object.__setattr__(result, "bound", np.where(result.labels == "exact", 0.0, bound))

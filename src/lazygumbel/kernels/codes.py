@@ -12,7 +12,7 @@ from lazygumbel.kernels.lookups import (
     weigh_block,
     weight_of,
 )
-from lazygumbel.kernels.numbers import uniform
+from lazygumbel.kernels.numbers import scramble
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -60,6 +60,50 @@ _LN2 = np.log(2.0)
 _LOW, _HIGH = UNIT * (FLOOR + BIAS), UNIT * (TOP + BIAS)
 
 
+@helper
+def _products(
+    rotated: npt.NDArray[np.float32],
+    across: npt.NDArray[np.float64],
+    place: int,
+    found: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+) -> tuple[float, float]:
+    """Inner products of the words of one code, side by side, less the least of them; the least and the largest.
+
+    `ends` is room for twice eight numbers, so that these are found in vector instructions.
+    """
+    width = across.shape[0]
+    for k in range(WORDS):
+        found[k] = 0.0
+    for c in range(min(width, rotated.shape[0] - place * width)):
+        along = np.float64(rotated[np.uint64(place * width + c)])
+        for k in range(WORDS):
+            found[k] += along * across[np.uint64(c), k]
+    for k in range(8):
+        ends[k], ends[8 + k] = found[k], found[k]
+    for j in range(1, WORDS // 8):
+        for k in range(8):
+            value = found[8 * j + k]
+            ends[k] = value if value < ends[k] else ends[k]
+            ends[8 + k] = value if value > ends[8 + k] else ends[8 + k]
+    low, high = ends[0], ends[8]
+    for k in range(1, 8):
+        low, high = min(low, ends[k]), max(high, ends[8 + k])
+    for k in range(WORDS):
+        found[k] -= low
+    return low, high
+
+
+@exact_kernel
+def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """With words side by side, (coordinates, 64)."""
+    out = np.empty((codebook.shape[1], codebook.shape[0]), dtype=np.float64)
+    for k in range(codebook.shape[0]):
+        for c in range(codebook.shape[1]):
+            out[c, k] = codebook[k, c]
+    return out
+
+
 @exact_kernel
 def lookup_tables(
     rotated: npt.NDArray[np.float32],
@@ -69,20 +113,14 @@ def lookup_tables(
     unit: float,
     seed: np.uint64,
 ) -> tuple[npt.NDArray[np.uint8], int, tuple[float, float], float]:
-    found = np.zeros((parts[1], WORDS), dtype=np.float64)
+    found, ends = np.empty((parts[1], WORDS), dtype=np.float64), np.empty(16)
+    one, other = _across(first), _across(second)
     base, base_first, top, largest, reach = 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(parts[1]):
-        codebook, place = (first, j) if j < parts[0] else (second, j - parts[0])
-        width = codebook.shape[1]
-        for c in range(min(width, rotated.shape[0] - place * width)):
-            along = np.float64(rotated[place * width + c])
-            for k in range(WORDS):
-                found[j, k] += along * np.float64(codebook[k, c])
-        low, high = found[j, 0], found[j, 0]
-        for k in range(WORDS):
-            low, high = min(low, found[j, k]), max(high, found[j, k])
-        for k in range(WORDS):
-            found[j, k] -= low
+        if j < parts[0]:
+            low, high = _products(rotated, one, j, found[j], ends)
+        else:
+            low, high = _products(rotated, other, j - parts[0], found[j], ends)
         base, top, largest = base + low, top + high, max(largest, high - low)
         reach = max(reach, -base, top)
         if j + 1 == parts[0]:
@@ -91,10 +129,13 @@ def lookup_tables(
     exponent = np.ceil(np.log2(least) + np.log2(unit))
     step = np.exp2(exponent - np.log2(unit))
     tables = np.empty((parts[1], WORDS), dtype=np.uint8)
-    steps = 1.0 / step
-    for j in range(parts[1]):
-        for k in range(WORDS):
-            tables[j, k] = np.uint8(found[j, k] * steps + uniform(seed, j * WORDS + k))
+    steps, flat, out = 1.0 / step, found.reshape(-1), tables.reshape(-1)
+    numbers = np.empty(flat.shape[0] // 4, dtype=np.uint64)  # four of 16 bits each
+    for j in range(numbers.shape[0]):
+        numbers[j] = scramble(seed, j)
+    quarters = numbers.view(np.uint16)
+    for k in range(flat.shape[0]):
+        out[k] = np.uint8(np.int32(flat[k] * steps + (np.float64(quarters[k]) + 0.5) * 2.0**-16))
     return tables, int(exponent), (base_first / step, base / step), reach / step
 
 
@@ -121,7 +162,7 @@ def _forecast(
 
 @exact_kernel
 def _levels(
-    coded: Coded, asked: Asked, theta: Theta, spread: float, right: int
+    coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, sigmas: float
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.float64], float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
     of a cell that has one; and of Z, as it is expected."""
@@ -136,12 +177,22 @@ def _levels(
             cost = densities[c] - log_z + asked.slope * deviation + asked.curvature * deviation * deviation
             if cost < asked.limits[one] and deviation <= asked.widest:
                 level = one
-        if asked.far > 0.0:
-            ceiling = np.float64(theta.cells[c]) * scale + asked.far * coded.deviations[c] * spread * scale
+        if sigmas > 0.0:
+            ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * spread * scale
             if ceiling - log_z < asked.limits[CELL]:
                 level, far[c] = CELL, ceiling / _LN2
         levels[c], rights[c] = (level if shifted >= 0 else BYTES), min(max(shifted, 0), 15)
     return levels, rights, far, log_z / _LN2
+
+
+@helper
+def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: float, spread: float) -> bool:
+    """Whether a theta is within these ranges."""
+    facts = scale, best / max(norm, 1e-30), spread / max(norm, 1e-30)
+    inside = True
+    for k in range(3):
+        inside = inside and known[0, k] <= facts[k] <= known[1, k]
+    return inside
 
 
 @exact_kernel
@@ -152,22 +203,26 @@ def prepare(
     laid_out, projected = lay_out(vector), np.empty(count, dtype=np.float32)
     for row in range(count):
         projected[row] = dot(coded.projection, row, laid_out)
-    square, around, scale = 0.0, 0.0, asked.scale / power
+    square, scale, first_cell = 0.0, asked.scale / power, d + coded.axes
     for c in range(d):
         square += np.float64(vector[c]) * np.float64(vector[c])
-        around += np.float64(projected[d + c]) * np.float64(projected[d + c])
-    norm, spread, cells = np.sqrt(square), np.sqrt(around), projected[2 * d :]
+    around = coded.around * square
+    for c in range(d, first_cell):
+        around += np.float64(projected[c]) * np.float64(projected[c])
+    norm, spread, cells = np.sqrt(square), np.sqrt(around), projected[first_cell:]
     unit = max(UNIT * coded.gain * scale, 1e-280)
     tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
     step = np.exp2(exponent) / unit
     reach = min(reach, coded.code_norm * norm / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
     reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
     left = int(np.floor(np.log2(32767.0 / reach)))
-    theta = Theta(laid_out, cells, norm, asked.scale)
-    levels, rights, far, expected = _levels(coded, asked, theta, spread, left - exponent)
-    scores, best, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf, -np.inf
+    theta, best = Theta(laid_out, cells, norm, asked.scale), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
+    covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
+    levels, rights, far, expected = _levels(coded, asked, theta, spread, left - exponent, asked.far if covered else 0.0)
+    scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
+    for c in range(cells.shape[0]):
         low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / _LN2)
         lowest = max(lowest, np.float64(cells[c]) * scale + coded.log_counts[c] / _LN2)
     shift = lowest + _HEADROOM
@@ -194,7 +249,7 @@ def prepare(
         coded.byte_error * norm if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
     )
     high = (best + norm * coded.largest_residual) * asked.scale
-    return theta, ceilings, Outlook(low, expected, high, best, spread)
+    return theta, ceilings, Outlook(low, expected, high, best, spread, covered)
 
 
 @helper
@@ -237,7 +292,7 @@ def _weigh_bytes(run: Run, block: int) -> None:
 
 
 @helper
-def _base(ceilings: Ceilings, cell: np.uint64, part: int, width: float) -> int:
+def _base(ceilings: Ceilings, cell: np.uint64, part: int, width: float) -> np.int64:
     return np.int64(min(max(np.float64(ceilings.scores[cell]) + ceilings.spreads[part] * width, -32768.0), 32767.0))
 
 
@@ -318,7 +373,7 @@ def scan(run: Run, first: int, last: int) -> None:
             total = 0.0
             for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, race.weights.shape[0])):
                 level = level_of(run, block)
-                if level == SHORT or level == FULL:
+                if SHORT <= level <= FULL:
                     weight = weigh_codes(run, block, level)
                 else:
                     if level == BYTES:

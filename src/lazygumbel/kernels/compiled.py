@@ -1,6 +1,7 @@
 """The kernels in Numba, by name. Same signatures and results as `reference`."""
 
 from lazygumbel.kernels.codes import lookup_tables, prepare, scan
+from lazygumbel.kernels.contest import assist, assist_theta, enter, open_race, race_thetas, set_reference, settle
 from lazygumbel.kernels.encode import encode_rows, interleave
 from lazygumbel.kernels.race import all_ceilings, draw, draw_distinct, refine, temper
 from lazygumbel.kernels.scoring import gather_dot, sum_pairs, sum_rows
@@ -9,17 +10,24 @@ from lazygumbel.kernels.top import top_rows
 
 __all__ = [
     "all_ceilings",
+    "assist",
+    "assist_theta",
     "draw",
     "draw_distinct",
     "encode_rows",
+    "enter",
     "gather_dot",
     "interleave",
     "lookup_tables",
+    "open_race",
     "prepare",
+    "race_thetas",
     "refine",
     "sample_strata",
     "scan",
     "score_wide",
+    "set_reference",
+    "settle",
     "sum_pairs",
     "sum_rows",
     "temper",

@@ -146,18 +146,19 @@ def weigh_block(_: Any, parts: Any, full: Any, block: Any, tables: Any, numbers:
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         held = _Arguments(context, builder, signature, values)
-        pieces = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args[0], cgutils.unpack_tuple(builder, values[0]), strict=True)
-        ]
+        kinds: Any = zip(signature.args[0], cgutils.unpack_tuple(builder, values[0]), strict=True)
+        pieces = [context.make_array(kind)(context, builder, value) for kind, value in kinds]
         is_full = builder.icmp_signed("!=", values[1], values[1].type(0))
         features = context.codegen().magic_tuple()[2].split(",")
-        starts, counts, lines = [], [], []
-        for piece in pieces:
-            lines.append(cgutils.unpack_tuple(builder, piece.shape)[1])
-            counts.append(builder.udiv(builder.sub(lines[-1], _PLACE(GAINS)), _PLACE(3)))
-            offset = builder.mul(values[2], builder.mul(lines[-1], _PLACE(BLOCK)))
-            starts.append(builder.gep(builder.bitcast(piece.data, _BYTE.as_pointer()), [offset]))
+        lines = [cgutils.unpack_tuple(builder, piece.shape)[1] for piece in pieces]
+        counts = [builder.udiv(builder.sub(count, _PLACE(GAINS)), _PLACE(3)) for count in lines]
+        starts = [
+            builder.gep(
+                builder.bitcast(piece.data, _BYTE.as_pointer()),
+                [builder.mul(values[2], builder.mul(count, _PLACE(BLOCK)))],
+            )
+            for piece, count in zip(pieces, lines, strict=True)
+        ]
         even, odd = (cgutils.alloca_once_value(builder, _all(_SHORTS, 0)) for _ in range(2))
         for sum_ in (even, odd):
             builder.store(_all(_SHORTS, 0), sum_)

@@ -4,16 +4,21 @@ import numpy as np
 
 from lazygumbel.kernels.decorators import exact_kernel
 
-__all__ = ["uniform"]
+__all__ = ["scramble", "uniform"]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @exact_kernel
-def uniform(seed: np.uint64, j: int) -> float:
-    """The j-th number of SplitMix64 as one between zero and one, neither included."""
+def scramble(seed: np.uint64, j: int) -> np.uint64:
+    """The j-th number of SplitMix64."""
     z = seed + np.uint64(j + 1) * _STEP
     z = (z ^ (z >> np.uint64(30))) * _FIRST
     z = (z ^ (z >> np.uint64(27))) * _SECOND
-    z = z ^ (z >> np.uint64(31))
-    return (np.float64(np.int64(z >> np.uint64(12))) + 0.5) * 2.0**-52
+    return z ^ (z >> np.uint64(31))
+
+
+@exact_kernel
+def uniform(seed: np.uint64, j: int) -> float:
+    """The same as a number between zero and one, neither included."""
+    return (np.float64(np.int64(scramble(seed, j) >> np.uint64(12))) + 0.5) * 2.0**-52

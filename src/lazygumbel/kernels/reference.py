@@ -27,28 +27,38 @@ from lazygumbel.kernels.types import (
     VIOLATIONS,
     WORDS,
     Asked,
+    Batch,
     Ceilings,
     Coded,
+    Found,
     Outlook,
     Race,
     Run,
     Sample,
+    Stored,
     Theta,
 )
 
 __all__ = [
     "all_ceilings",
+    "assist",
+    "assist_theta",
     "draw",
     "draw_distinct",
     "encode_rows",
+    "enter",
     "gather_dot",
     "interleave",
     "lookup_tables",
+    "open_race",
     "prepare",
+    "race_thetas",
     "refine",
     "sample_strata",
     "scan",
     "score_wide",
+    "set_reference",
+    "settle",
     "sum_pairs",
     "sum_rows",
     "temper",
@@ -65,17 +75,22 @@ Vectors = npt.NDArray[np.float32]
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM = 30.0, 8.0, 128, 32_000
 _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
+_HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _LN2 = float(np.log(2.0))
 
 
-def uniforms(seed: np.uint64, numbers: Ints) -> Floats:
-    """Numbers of SplitMix64 by seed and number, between zero and one."""
+def scrambled(seed: np.uint64, numbers: Ints) -> npt.NDArray[np.uint64]:
+    """Numbers of SplitMix64 by seed and number."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + (numbers + 1).astype(np.uint64) * _STEP
         z = (z ^ (z >> np.uint64(30))) * _FIRST
         z = (z ^ (z >> np.uint64(27))) * _SECOND
-    z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    return z ^ (z >> np.uint64(31))
+
+
+def uniforms(seed: np.uint64, numbers: Ints) -> Floats:
+    """The same between zero and one."""
+    return ((scrambled(seed, numbers) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _uniform(seed: np.uint64, number: int) -> float:
@@ -165,7 +180,7 @@ def lookup_tables(
     least = max(float((highs - lows).max()) / (_ENTRIES - 1), reach / _LARGEST_SUM, 1e-280)
     exponent = float(np.ceil(np.log2(least) + np.log2(unit)))
     step = float(np.exp2(exponent - np.log2(unit)))
-    numbers = uniforms(seed, np.arange(found.size)).reshape(found.shape)
+    numbers = (scrambled(seed, np.arange(found.size // 4)).view("<u2").reshape(found.shape) + 0.5) * 2.0**-16
     tables = np.floor((found - lows[:, None]) / step + numbers).astype(np.uint8)
     bases = float(lows[: parts[0]].sum()) / step, float(lows.sum()) / step
     return tables, int(exponent), bases, reach / step
@@ -188,15 +203,18 @@ def prepare(
     known of it before any row is looked at."""
     d, scale = coded.d, asked.scale / power
     projected = coded.projection @ vector
-    cells, norm = projected[2 * d :].astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
-    spread = float(np.linalg.norm(projected[d : 2 * d].astype(np.float64)))
+    axes, scores = projected[d : d + coded.axes].astype(np.float64), projected[d + coded.axes :]
+    cells, norm = scores.astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
+    spread = float(np.sqrt(coded.around * norm**2 + (axes**2).sum()))
     unit = max(UNIT * coded.gain * scale, 1e-280)
     tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
     rounding = np.sqrt(np.array(coded.parts)) * asked.rounding
     # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
     reach = min(reach, coded.code_norm * norm * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
     left = int(np.floor(np.log2(32767 / reach)))
-    levels, ceilings, log_z = _levels(coded, asked, cells, norm, spread)
+    facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), spread / max(norm, 1e-30)])
+    covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
+    levels, ceilings, log_z = _levels(coded, asked if covered else asked._replace(far=0.0), cells, norm, spread)
     rights = left - exponent + coded.exponents.astype(np.int64)
     levels[rights < 0] = BYTES  # gains so large that 16 bits do not hold what they make
     heaviest = coded.log_counts / _LN2
@@ -206,7 +224,7 @@ def prepare(
         far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
     sd = norm / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
     return (
-        Theta(_lay_out(vector), projected[2 * d :], norm, asked.scale),
+        Theta(_lay_out(vector), scores, norm, asked.scale),
         Ceilings(
             tables,
             (cells * scale * UNIT + added).astype(np.float32),
@@ -226,6 +244,7 @@ def prepare(
             float((cells.max() + norm * coded.largest_residual) * asked.scale),
             float(cells.max()),
             spread,
+            covered,
         ),
     )
 
@@ -470,6 +489,75 @@ def refine(run: Run, low: float, grow: bool) -> bool:
             _sum_chunk(run, chunk)
     race.ends[:] = np.cumsum(race.sums)
     return bool(low >= 0.0 and race.ends[-1] < np.inf)
+
+
+def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
+    """Make room ready for a theta: all rows may be proposed but those in these slots."""
+    race.alive[:] = stored.alive
+    np.bitwise_and.at(race.alive, excluded // BLOCK, ~(np.uint64(1) << (excluded % BLOCK).astype(np.uint64)))
+    race.state[:] = 0.0
+
+
+def assist(stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, claims: Ints) -> None:
+    """Take a share of the scan that `enter` makes on another thread, with the same `claims`, three zeros at first."""
+
+
+def assist_theta(stored: Stored, asked: Asked, batch: Batch, race: Race, claims: Ints) -> None:
+    """The same for `race_thetas` with one theta."""
+
+
+def enter(
+    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, claims: Ints
+) -> tuple[Theta, Ceilings, Outlook]:
+    """Prepare and scan, after `open_race`; at a higher temperature if ceilings are out of range at this one."""
+    theta, ceilings, outlook = prepare(stored.coded, vector, asked, 1.0, seed)
+    scan(Run(stored.sketch, stored.rows, theta, ceilings, race), 0, len(race.sums))
+    claims[:] = len(race.sums)
+    tempered = (outlook.high - outlook.low) / _RANGE
+    if tempered > 1.0 and race.sums.max() > _HOT:
+        theta, ceilings, outlook = prepare(stored.coded, vector, asked, tempered, seed)
+        scan(Run(stored.sketch, stored.rows, theta, ceilings, race), 0, len(race.sums))
+    return theta, ceilings, outlook
+
+
+def set_reference(run: Run, outlook: Outlook) -> float:
+    """Turn the weights of a scan into rates, in units of exp2(reference); returns in these what Z is expected to be."""
+    run.race.state[REFERENCE] = run.ceilings.shift
+    expected = outlook.expected if run.ceilings.power == 1.0 else temper(run, outlook.low)
+    return float(np.exp2(min(expected - run.race.state[REFERENCE], 1000.0)))
+
+
+def settle(run: Run, outlook: Outlook, size: int) -> bool:
+    """Score every row that would be proposed again and again for so many draws; False if there are too many."""
+    least = min(set_reference(run, outlook), float(run.race.sums.sum()) / _LOOSE)
+    return refine(run, least * max(_HEAVY / max(size, 1), 1.0), True)
+
+
+def race_thetas(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    part: tuple[int, int],
+    race: Race,
+    claims: Ints,
+    rules: tuple[int, bool],
+    found: Found,
+) -> None:
+    """Race some thetas of a batch, from the first of `part` to before the last. `rules` are the patience of a race, see
+    `draw`, and whether draws are distinct. `asked.slope` is in units of the first quantile of each theta."""
+    patience, distinct = rules
+    for b in range(*part):
+        quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
+        one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
+        open_race(stored, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
+        theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
+        run, wanted, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
+        if settle(run, outlook, wanted):
+            positions, values = found.positions[b, :wanted], found.values[b, :wanted]
+            drawn, time = _race(run, batch.seeds[b, 1], patience, positions, values, distinct)
+        found.drawn[b], found.far[b] = drawn, outlook.far
+        found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+        found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
 
 
 def _share_at(shares: Floats, place: float) -> int:

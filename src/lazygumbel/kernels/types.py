@@ -33,8 +33,10 @@ __all__ = [
     "VIOLATIONS",
     "WORDS",
     "Asked",
+    "Batch",
     "Ceilings",
     "Coded",
+    "Found",
     "Outlook",
     "Proposals",
     "Race",
@@ -42,6 +44,7 @@ __all__ = [
     "Run",
     "Sample",
     "Sketch",
+    "Stored",
     "Theta",
 ]
 
@@ -152,8 +155,7 @@ class Coded(NamedTuple):
     """What an index knows of its codes, for making ceilings."""
 
     projection: npt.NDArray[np.float32]
-    """The rotation, a root of the pooled covariance of residuals, of trace one, and the means of cells: (2 d + cells,
-    d)."""
+    """The rotation, the axes along which residuals vary most, and the means of cells: (d + axes + cells, d)."""
     first: npt.NDArray[np.float32]
     """Codewords of the first part of codes, (64, coordinates); and of the second."""
     second: npt.NDArray[np.float32]
@@ -168,6 +170,9 @@ class Coded(NamedTuple):
     exponents: npt.NDArray[np.uint8]
     """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
     d: int
+    axes: int
+    around: float
+    """The pooled covariance of residuals, of trace one, is about A'A + around: A are the axes."""
     parts: tuple[int, int]
     """Number of codes of the first part, and of all, each a multiple of four."""
     gain: float
@@ -201,6 +206,62 @@ class Asked(NamedTuple):
     limits: tuple[float, float, float]
     """Below these the logarithm of that, in units of Z, is cheap enough for one ceiling a cell, for the first part of
     codes, and for all; beyond the last ceilings are by bytes. Infinite limits choose one of them for all."""
+    known: npt.NDArray[np.float64]
+    """Lowest and highest |theta| scale, best score and spread over |theta|, for which `far` was measured, (2, 3)."""
+
+
+class Stored(NamedTuple):
+    """All that an index holds, and that does not depend on theta."""
+
+    coded: Coded
+    sketch: Sketch
+    rows: Rows
+    alive: npt.NDArray[np.uint64]
+    """A bit for each slot that holds a row, (blocks,)."""
+
+
+class Batch(NamedTuple):
+    """Thetas that are asked for, and what differs between them."""
+
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    quantiles: npt.NDArray[np.float64]
+    """See `Asked`, (B, 2)."""
+    seeds: npt.NDArray[np.uint64]
+    """For the rounding of tables, and for the race, (B, 2)."""
+    excluded: npt.NDArray[np.int64]
+    """Slots of rows that may not be drawn, those of theta b up to ends[b]."""
+    ends: npt.NDArray[np.int64]
+    """(B,)"""
+    wanted: npt.NDArray[np.int64]
+    """How many rows are to be drawn, (B,)."""
+
+
+class Found(NamedTuple):
+    """What races of a batch found; a race with too few draws was broken off."""
+
+    positions: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    drawn: npt.NDArray[np.int64]
+    """(B,)"""
+    passed: npt.NDArray[np.float64]
+    """Logarithm of the time since the last of them, (B,)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    far: npt.NDArray[np.bool_]
+    """Whether some cells have one ceiling, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "Found":
+        """For so many thetas and draws."""
+        whole = (np.zeros(thetas, dtype=np.int64) for _ in range(3))
+        positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
+        drawn, rows, violations = whole
+        return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
 class Outlook(NamedTuple):
@@ -216,6 +277,8 @@ class Outlook(NamedTuple):
     """The largest inner product with the mean of a cell."""
     spread: float
     """The root of theta' W theta, W the pooled covariance of residuals, of trace one."""
+    far: bool
+    """Whether cells may have one ceiling: theta is like those that was measured for."""
 
 
 COUNT, MASS, REFERENCE, SCORED, VIOLATIONS = range(5)

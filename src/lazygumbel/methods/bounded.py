@@ -16,12 +16,13 @@ from lazygumbel.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.racing import (
     Drawn,
+    Rules,
     ceilings_of,
-    draw_batch,
     for_each_theta,
     pack_draws,
     pack_ordered,
     partition_of,
+    race,
 )
 from lazygumbel.methods.sums import sum_theta
 from lazygumbel.methods.weighing import concatenate
@@ -70,4 +71,4 @@ class Bounded:
         return ceilings_of(query, self, self.delta, None, seed)
 
     def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> list[Drawn]:
-        return draw_batch(query, self, self.delta, None, size, rng, distinct=distinct)
+        return race(partition_of(query, self), query, Rules(self.delta, None, size, distinct), rng)

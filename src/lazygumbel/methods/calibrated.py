@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods.base import Query
-from lazygumbel.methods.racing import Drawn, ceilings_of, draw_batch, pack_draws, pack_ordered, partition_of
+from lazygumbel.methods.racing import Drawn, Rules, ceilings_of, pack_draws, pack_ordered, partition_of, race
 from lazygumbel.results import Draws, OrderedDraws
 
 __all__ = ["Calibrated"]
@@ -43,7 +43,8 @@ class Calibrated:
         return ceilings_of(query, self, self.delta, self._calibration(query), seed)
 
     def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> list[Drawn]:
-        return draw_batch(query, self, self.delta, self._calibration(query), size, rng, distinct=distinct)
+        rules = Rules(self.delta, self._calibration(query), size, distinct)
+        return race(partition_of(query, self), query, rules, rng)
 
     def _calibration(self, query: Query) -> Calibration:
         calibration = partition_of(query, self).calibration

@@ -1,51 +1,24 @@
 """`Exhaustive`: every row. Exact, O(n d) a theta; the oracle for everything else, and the project's one brute force.
 
-Dense: scores are one BLAS product in float32, weights are summed in stripes, and a draw picks a stripe and then a row
-of it: the inverse CDF at the price of one pass of `exp`. Over a `PartitionIndex` a single theta is raced by bytes
-instead: a quarter of the memory, ceilings that cannot be too low, and few rows that have to be read. As exact.
+By a dense pass; over a `PartitionIndex` the draws of a few thetas are raced by bytes instead: a quarter of the memory,
+ceilings that cannot be too low, and few rows that have to be read. As exact.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import log
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel import kernels
-from lazygumbel.gumbel import gumbel
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.kernels.types import REFERENCE, SCORED
-from lazygumbel.methods.base import Function, Phi, Query, Seen
-from lazygumbel.methods.draw import Candidates, order_draws
-from lazygumbel.methods.settling import LN2, settle
-from lazygumbel.methods.weighing import exact_seen, stack, weigh
-from lazygumbel.results import EXACT, Draws, Moments, OrderedDraws
+from lazygumbel.methods.base import Function, Query, Seen
+from lazygumbel.methods.dense import draw_densely, order_densely, sum_densely
+from lazygumbel.methods.racing import Rules, pack_draws, race
+from lazygumbel.methods.weighing import exact_seen
+from lazygumbel.results import Draws, OrderedDraws
 
-__all__ = ["Exhaustive", "finish", "patience_of"]
+__all__ = ["Exhaustive"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
-
-_STRIPE = 1024
-_SCORES_AT_ONCE = 2**20
-"""4 MiB: the scores of a block stay in the cache from the product to the sum."""
-_SAFE = 40.0
-"""Logits up to this size need no shift, which saves two passes: exp and its sums are well within float32."""
 _BATCH = 4
 """From this many thetas on, one matrix product for all is quicker than bytes for each."""
-_PATIENCE, _ENTRIES_A_PROPOSAL = 4096, 2048
-
-
-class _Block(NamedTuple):
-    """Consecutive stored rows, and exp(logit - high) of each for every theta, (B, m); excluded rows weigh nothing."""
-
-    start: int
-    rows: Vectors
-    high: Vectors
-    weights: Vectors
 
 
 @dataclass(frozen=True)
@@ -58,161 +31,14 @@ class Exhaustive:
         """Exact samples."""
         index = query.index
         if self.by_bytes and isinstance(index, PartitionIndex) and 0 < query.size < _BATCH:
-            seeds = rng.integers(2**63, size=query.size).tolist()
-            drawn = [_race_by_bytes(index, query.at(slice(b, b + 1)), size, seed) for b, seed in enumerate(seeds)]
-            ids, values, rows = zip(*drawn, strict=True)
-            return Draws(np.stack(ids, axis=1), np.stack(values, axis=1), np.array(rows), EXACT)
-        return _draw_densely(query, size, rng)
+            drawn = race(index, query, Rules(0.0, None, size, False), rng)
+            return pack_draws([one._replace(rows=query.features.n + one.rows) for one in drawn], size)
+        return draw_densely(query, size, rng)
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
         """The `size` largest of all perturbed logits, in order; exact Plackett-Luce."""
-        candidates = [Candidates.none() for _ in range(query.size)]
-        for block in query.dense():
-            values = block.logits + gumbel(rng, block.logits.shape)
-            for b, found in enumerate(candidates):
-                more = Candidates(block.ids, block.logits[b], values[b])
-                candidates[b] = found.plus(more).largest(size + 1)
-        return order_draws(candidates, size, np.full(query.size, query.features.n), EXACT)
+        return order_densely(query, size, rng)
 
     def moments(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:  # noqa: ARG002  # nothing random
         """Exact sums, of variance zero."""
-        if f is None:
-            shift, masses = _stripe_masses(query)
-            total = masses.sum(axis=1)
-            return exact_seen(Moments(shift, total, np.zeros_like(total)), query)
-        if isinstance(f, Phi):
-            return exact_seen(_feature_sums(query), query)
-        parts: list[Moments] | None = None
-        for block in query.dense():
-            more = [weigh(block.ids, logits, f) for logits in block.logits]
-            parts = more if parts is None else [a + b for a, b in zip(parts, more, strict=True)]
-        return exact_seen(stack(parts or []), query)
-
-
-def patience_of(query: Query) -> int:
-    """Proposals that may be refused before a dense pass is quicker."""
-    return _PATIENCE + query.features.n * query.features.d // _ENTRIES_A_PROPOSAL
-
-
-def finish(
-    query: Query, ids: Ints, values: Floats, passed: float, size: int, seed: int, *, distinct: bool
-) -> tuple[Ints, Floats]:
-    """Finish a race of one theta by a dense pass: what fires from now on does so after exp(passed) and more.
-
-    To throw away what was drawn would not do: whether a race takes long depends on what was drawn.
-    """
-    rng = np.random.default_rng(seed)
-    if distinct:
-        left = replace(query, excluded=(np.union1d(query.excluded[0], ids),))
-        rest = Exhaustive().sample_without_replacement(left, size - len(ids), rng)
-        more, later = rest.ids[0], -np.logaddexp(passed, -rest.values[0])
-    else:
-        dense = _draw_densely(query, size - len(ids), rng)
-        more, later = dense.ids[:, 0], dense.values[:, 0].copy()
-        later[:1] = -np.logaddexp(passed, -later[:1])
-    return np.concatenate([ids, more]), np.concatenate([values, later])
-
-
-def _race_by_bytes(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats, int]:
-    """Ids, values and rows of one theta."""
-    excluded = query.features.locate(query.excluded[0])
-    positions, values = np.empty(size, dtype=np.int64), np.empty(size)
-    with index.enter(query.thetas[0], query.temperature, excluded=excluded, shared=index.shares(1)) as entered:
-        run, drawn, time = entered.run, 0, 0.0
-        if settle(run, entered.outlook, size):
-            drawn, time = kernels.draw(run, np.uint64(seed), patience_of(query), positions, values)
-        scored, reference = int(run.race.state[SCORED]), float(run.race.state[REFERENCE])
-    ids, rows = index.order[positions[:drawn]], query.features.n + scored
-    if drawn == size:
-        return ids, values, rows
-    passed = (log(time) if time > 0.0 else -np.inf) - reference * LN2
-    return *finish(query, ids, values[:drawn], passed, size, seed, distinct=False), rows + query.features.n
-
-
-def _draw_densely(query: Query, size: int, rng: np.random.Generator) -> Draws:
-    shift, masses = _stripe_masses(query)
-    positions = np.empty((size, query.size), dtype=np.int64)
-    for b, mass in enumerate(masses):
-        stripes = _pick(mass, size, rng)
-        for stripe in np.unique(stripes):
-            chosen = np.flatnonzero(stripes == stripe)
-            weights = _stripe_weights(query, b, int(stripe))
-            positions[chosen, b] = stripe * _STRIPE + _pick(weights, len(chosen), rng)
-    order = query.features.order
-    with np.errstate(divide="ignore"):
-        log_z = shift + np.log(masses.sum(axis=1))
-    return Draws(
-        positions if order is None else order[positions],
-        log_z + gumbel(rng, (size, query.size)),
-        np.full(query.size, query.features.n),
-        EXACT,
-    )
-
-
-def _blocks(query: Query) -> Iterator[_Block]:
-    stored = query.features.stored
-    step = _STRIPE * max(1, _SCORES_AT_ONCE // (_STRIPE * max(1, query.size)))
-    # Scaling the thetas costs nothing; scaling the scores would be another pass.
-    thetas = np.ascontiguousarray(query.thetas.astype(np.float64) / query.temperature)
-    scaled = thetas.astype(np.float32)
-    safe = float(np.linalg.norm(thetas, axis=1).max(initial=0.0)) * query.features.max_norm <= _SAFE
-    excluded = [query.features.locate(ids) for ids in query.excluded]
-    for start in range(0, len(stored), step):
-        rows = stored[start : start + step].astype(np.float32, copy=False)
-        logits = (rows @ scaled[0])[None] if query.size == 1 else scaled @ rows.T
-        for b, positions in enumerate(excluded):
-            if len(positions):
-                logits[b, positions[(positions >= start) & (positions < start + len(rows))] - start] = -np.inf
-        high = np.zeros(query.size, dtype=np.float32)
-        if not safe:
-            high = logits.max(axis=1)
-            high[np.isneginf(high)] = 0.0
-            logits -= high[:, None]
-        yield _Block(start, rows, high, np.exp(logits, out=logits))
-
-
-def _stripe_masses(query: Query) -> tuple[Floats, Floats]:
-    """A shift for each theta, (B,), and the mass of each stripe in units of its exponential, (B, stripes)."""
-    stripes = -(-query.features.n // _STRIPE)
-    masses, highs = np.zeros((query.size, stripes)), np.empty((query.size, stripes))
-    for block in _blocks(query):
-        first, m = block.start // _STRIPE, block.weights.shape[1]
-        whole = m // _STRIPE
-        striped = block.weights[:, : whole * _STRIPE].reshape(query.size, whole, _STRIPE)
-        masses[:, first : first + whole] = striped.sum(axis=2)
-        if m % _STRIPE:
-            masses[:, first + whole] = block.weights[:, whole * _STRIPE :].sum(axis=1)
-        highs[:, first : first + -(-m // _STRIPE)] = block.high[:, None]
-    shift = np.where(masses > 0, highs, -np.inf).max(axis=1, initial=-np.inf)
-    return shift, masses * np.exp(np.where(masses > 0, highs, -np.inf) - shift[:, None])
-
-
-def _stripe_weights(query: Query, b: int, stripe: int) -> Floats:
-    """Weights of the rows of a stripe, up to a factor."""
-    positions = np.arange(stripe * _STRIPE, min((stripe + 1) * _STRIPE, query.features.n))
-    logits = (query.features.stored[positions] @ query.thetas[b]).astype(np.float64) / query.temperature
-    logits[np.isin(positions, query.features.locate(query.excluded[b]))] = -np.inf
-    return np.exp(logits - logits.max())
-
-
-def _pick(weights: Floats, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Indices drawn in proportion to the weights, by the inverse CDF."""
-    ends: Floats = np.cumsum(weights)
-    targets: Floats = rng.random(size) * ends[-1]
-    # side="right" never picks an entry of weight zero; nor does the guard against rounding at the very top.
-    return np.minimum(np.searchsorted(ends, targets, side="right"), np.searchsorted(ends, ends[-1:]))
-
-
-def _feature_sums(query: Query) -> Moments:
-    """Sums of weights and of weighted rows for all thetas at once."""
-    shift = np.full(query.size, -np.inf)
-    total, weighted = np.zeros(query.size), np.zeros((query.size, query.features.d))
-    for block in _blocks(query):
-        old, shift = shift, np.maximum(shift, block.high)
-        kept, taken = np.exp(old - shift), np.exp(block.high - shift)
-        total = kept * total + taken * block.weights.sum(axis=1, dtype=np.float64)
-        # A matrix-vector product for one theta: it reads the rows in order, which the matrix product does not.
-        sums = (block.weights[0] @ block.rows)[None] if query.size == 1 else block.weights @ block.rows
-        weighted = kept[:, None] * weighted + taken[:, None] * sums
-    nothing = np.zeros_like(weighted)
-    return Moments(shift, total, np.zeros(query.size), weighted, nothing, nothing)
+        return exact_seen(sum_densely(query, f), query)

@@ -1,7 +1,6 @@
-"""A race with ceilings of one theta, and of a batch: what `Bounded`, `Calibrated` and `Exhaustive` have in common."""
+"""A race with ceilings of every theta of a batch: what `Bounded`, `Calibrated` and `Exhaustive` have in common."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from math import log
 from typing import NamedTuple, TypeVar
 
@@ -10,29 +9,33 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.indexes.partition import Calibration, Entered
-from lazygumbel.kernels.types import REFERENCE, SCORED, VIOLATIONS
+from lazygumbel.indexes.partition import Calibration
+from lazygumbel.kernels.types import Batch, Found
 from lazygumbel.methods.base import Query
-from lazygumbel.methods.exhaustive import finish, patience_of
-from lazygumbel.methods.settling import LN2, settle
+from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, Label, OrderedDraws
-from lazygumbel.threads import map_threads
+from lazygumbel.threads import map_threads, submit
 
 __all__ = [
+    "LN2",
     "Drawn",
+    "Rules",
     "ceilings_of",
-    "draw_batch",
     "for_each_theta",
     "pack_draws",
     "pack_ordered",
     "partition_of",
+    "race",
 ]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 R = TypeVar("R")
 
+LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
+_THETAS_AT_ONCE = 16
+"""Of a batch that one thread races, before it takes some more."""
 
 
 class Drawn(NamedTuple):
@@ -46,34 +49,73 @@ class Drawn(NamedTuple):
     violations: int
 
 
-class Promise(NamedTuple):
-    """How far the draws of a race can be trusted."""
+class Rules(NamedTuple):
+    """What is asked of the races of a batch."""
 
-    label: Label
-    bound: float
+    delta: float
+    """What codes may lose; zero for ceilings by bytes."""
+    calibration: Calibration | None
+    size: int
+    distinct: bool
 
 
-def _run_race(
-    query: Query, b: int, entered: Entered, promise: Promise, size: int, seeds: Sequence[int], *, distinct: bool
-) -> Drawn:
-    """Draw `size` rows for one theta that was scanned; a race that takes longer than a dense pass is finished by it."""
-    run = entered.run
-    one = query.at(slice(b, b + 1))
-    if not settle(run, entered.outlook, size):
-        ids, values = finish(one, _NOTHING, np.empty(0), -np.inf, size, seeds[1], distinct=distinct)
-        return Drawn(ids, values, query.features.n, "exact", 0.0, 0)
-    positions, values = np.empty(size, dtype=np.int64), np.empty(size)
-    draw = kernels.draw_distinct if distinct else kernels.draw
-    drawn, time = draw(run, np.uint64(seeds[0]), patience_of(query), positions, values)
-    state = run.race.state
-    ids = entered.order[positions[:drawn]]
-    rows, violations = int(state[SCORED]), int(state[VIOLATIONS])
-    values = values[:drawn]
-    if drawn < size:
-        passed = (log(time) if time > 0.0 else -np.inf) - float(state[REFERENCE]) * LN2
-        ids, values = finish(one, ids, values, passed, size, seeds[1], distinct=distinct)
+def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
+    """Race every theta of a query; races that take longer than a dense pass are finished by it.
+
+    Distinct rows are one more than asked for, if there are as many. Each theta has seeds of its own, so that draws do
+    not depend on the number of threads.
+    """
+    asked = index.asked(query.temperature, delta=rules.delta, size=rules.size, calibration=rules.calibration)
+    batch, seeds = _batch(index, query, rules, rng)
+    found, each = Found.room(query.size, rules.size + rules.distinct), (patience_of(query), rules.distinct)
+
+    def run(first: int, last: int, *, shared: bool = False) -> None:
+        with index.room() as race:
+            claims = np.zeros(3, dtype=np.int64)
+            if shared:
+                submit(kernels.assist_theta, index.stored, asked, batch, race, claims)
+            kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
+
+    if query.size == 1:
+        run(0, 1, shared=rules.calibration is None and index.shares(1))
+    else:
+        starts = range(0, query.size, _THETAS_AT_ONCE)
+        list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, query.size) for start in starts)))
+    return [_drawn(query, b, index, rules, batch, found, int(seeds[b])) for b in range(query.size)]
+
+
+def _batch(
+    index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator
+) -> tuple[Batch, npt.NDArray[np.uint64]]:
+    """What kernels are asked, and for each theta a seed of what they may leave undone."""
+    size = query.size
+    seeds = np.frombuffer(rng.bytes(24 * size), dtype="<u8").reshape(size, 3)  # much quicker than `integers`
+    norms = np.sqrt(np.einsum("bd,bd->b", query.thetas, query.thetas, dtype=np.float64))
+    quantiles = [index.quantiles(rules.delta, norm / query.temperature) for norm in norms.tolist()]
+    wanted, excluded, ends = np.full(size, rules.size + rules.distinct), _NOTHING, np.zeros(size, dtype=np.int64)
+    if any(map(len, query.excluded)):
+        slots = [index.slots(ids) for ids in query.excluded]
+        excluded, ends = np.concatenate(slots), np.cumsum([len(some) for some in slots], dtype=np.int64)
+    if rules.distinct:
+        wanted = np.minimum(wanted, [query.left(b) for b in range(size)])
+    ceilings = np.array(quantiles).reshape(size, 2)
+    return Batch(query.thetas, ceilings, seeds[:, :2].astype(np.uint64), excluded, ends, wanted), seeds[:, 2]
+
+
+def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Batch, found: Found, seed: int) -> Drawn:
+    """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
+    drawn, wanted, rows = int(found.drawn[b]), int(batch.wanted[b]), int(found.rows[b])
+    ids, values = index.order[found.positions[b, :drawn]], found.values[b, :drawn]
+    label: Label = "calibrated" if found.far[b] else "bounded" if rules.delta > 0 else "exact"
+    bound = np.nan if found.far[b] else rules.delta
+    if drawn < wanted:
+        passed = float(found.passed[b])
+        one = query.at(slice(b, b + 1))
+        ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
         rows += query.features.n
-    return Drawn(ids, values, rows, *promise, violations)
+        if passed == -np.inf:  # not a row was raced for
+            label, bound, rows = "exact", 0.0, query.features.n
+    return Drawn(ids, values, rows, label, bound, int(found.violations[b]))
 
 
 def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:
@@ -110,58 +152,20 @@ def pack_ordered(query: Query, drawn: Sequence[Drawn], size: int) -> OrderedDraw
     )
 
 
-def draw_batch(
-    query: Query,
-    method: object,
-    delta: float,
-    calibration: Calibration | None,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    distinct: bool,
-) -> list[Drawn]:
-    """Race every theta of a batch; distinct rows are one more than asked for, if there are as many."""
-    index, seeds = partition_of(query, method), rng.integers(2**63, size=(query.size, 3)).tolist()
-
-    def of_theta(b: int) -> Drawn:
-        wanted = min(size + 1, query.left(b)) if distinct else size
-        with _enter(index, query, b, delta, calibration, wanted, seeds[b][0]) as entered:
-            promise = Promise("calibrated", np.nan) if entered.far else Promise("bounded", delta)
-            return _run_race(query, b, entered, promise, wanted, seeds[b][1:], distinct=distinct)
-
-    return for_each_theta(query, of_theta)
-
-
 def ceilings_of(query: Query, method: object, delta: float, calibration: Calibration | None, seed: int) -> Floats:
     """Ceilings of the logits of one theta, by id, as one draw with this seed has them; inf where rows are scored."""
-    with _enter(partition_of(query, method), query, 0, delta, calibration, 1, seed) as entered:
-        settle(entered.run, entered.outlook)
+    index = partition_of(query, method)
+    norm = float(np.linalg.norm(query.thetas[0].astype(np.float64)))
+    quantiles = index.quantiles(delta, norm / query.temperature)
+    asked = index.asked(query.temperature, delta=delta, size=1, calibration=calibration)
+    asked = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
+    with index.enter(query.thetas[0], asked, seed=seed, excluded=index.slots(query.excluded[0])) as entered:
+        kernels.settle(entered.run, entered.outlook, 1)
         by_position = np.full(len(entered.order), np.inf)
         kernels.all_ceilings(entered.run, by_position)
         ceilings = np.empty_like(by_position)
         ceilings[entered.order] = by_position * LN2
         return ceilings
-
-
-def _enter(
-    index: PartitionIndex,
-    query: Query,
-    b: int,
-    delta: float,
-    calibration: Calibration | None,
-    size: int,
-    seed: int,
-) -> AbstractContextManager[Entered]:
-    return index.enter(
-        query.thetas[b],
-        query.temperature,
-        delta=delta,
-        size=size,
-        calibration=calibration,
-        seed=seed,
-        excluded=query.features.locate(query.excluded[b]),
-        shared=calibration is None and index.shares(query.size),
-    )
 
 
 def partition_of(query: Query, method: object) -> PartitionIndex:

@@ -19,7 +19,7 @@ from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Run, Sample
 from lazygumbel.methods.base import Function, Query
 from lazygumbel.methods.exhaustive import Exhaustive
-from lazygumbel.methods.settling import LN2, set_reference
+from lazygumbel.methods.racing import LN2
 from lazygumbel.methods.weighing import WeightedSums
 from lazygumbel.results import Label, Moments
 from lazygumbel.threads import submit
@@ -62,17 +62,11 @@ def sum_theta(
 ) -> Summed:
     """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
     n, d, shared = query.features.n, query.features.d, index.shares(query.size)
-    estimated = index.estimate(
-        query.thetas[b],
-        query.temperature,
-        effort=for_sums(d, index.coder.parts, rel_err),
-        seed=seeds[0],
-        excluded=query.features.locate(query.excluded[b]),
-        shared=shared,
-    )
-    with estimated as entered:
+    asked = index.estimate(query.temperature, for_sums(d, index.coder.parts, rel_err))
+    excluded = index.slots(query.excluded[b])
+    with index.enter(query.thetas[b], asked, seed=seeds[0], excluded=excluded, shared=shared) as entered:
         run = entered.run
-        set_reference(run, entered.outlook)
+        kernels.set_reference(run, entered.outlook)
         unit = run.theta.norm / query.temperature / sqrt(max(d - 1, 1))
         # At another temperature weights are too coarse to sample by.
         sample = _sample_to(run, unit, rel_err, n, seeds[1:], shared=shared) if run.ceilings.power == 1.0 else None
@@ -140,9 +134,9 @@ def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) ->
     """
     effort = for_sums(query.features.d, index.coder.parts, 1 / sqrt(size))
     shared = index.shares(query.size)
-    with index.estimate(query.thetas[0], query.temperature, effort=effort, seed=seed, shared=shared) as entered:
+    with index.enter(query.thetas[0], index.estimate(query.temperature, effort), seed=seed, shared=shared) as entered:
         run = entered.run
-        set_reference(run, entered.outlook)
+        kernels.set_reference(run, entered.outlook)
         np.cumsum(run.race.sums, out=run.race.ends)
         if not 0 < run.race.ends[-1] < np.inf or run.ceilings.power != 1.0:
             return None

@@ -35,11 +35,6 @@ class Calibration:
         """Whether draws by it meet the target, and are quicker."""
         return self.upper <= self.tv and self.speed_up > 1.0
 
-    def covers(self, scale: float, norm: float, outlook: Outlook) -> bool:
-        """Whether a theta, of this norm and norm over temperature, is like those calibrated on."""
-        facts = features_of(scale, norm, outlook)
-        return all(low <= fact <= high for low, fact, high in zip(self.low, facts, self.high, strict=True))
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return asdict(self)

@@ -14,6 +14,8 @@ __all__ = ["Cells", "mean_rows"]
 _SAMPLE = 50_000
 """Rows whose residuals tell the covariance of all."""
 _LEAST_VARIANCE = 1e-30
+_AXES = 16
+"""Directions in which residuals may vary more than in the others."""
 
 
 class Cells(NamedTuple):
@@ -25,8 +27,10 @@ class Cells(NamedTuple):
     """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
     variances: npt.NDArray[np.float64]
     """Mean squared norm of the residuals of each, (cells,)."""
-    root: npt.NDArray[np.float32]
-    """R with R'R the covariance of the residuals of all cells, of trace one, (d, d)."""
+    axes: npt.NDArray[np.float32]
+    """A'A + around is about the covariance of the residuals of all cells, of trace one, (axes, d)."""
+    around: npt.NDArray[np.float64]
+    """(1,)"""
 
     @classmethod
     def of(
@@ -45,10 +49,14 @@ class Cells(NamedTuple):
         covariance = residuals.T @ residuals
         trace = float(np.trace(covariance))
         d = features.d
-        share = covariance.astype(np.float64) / trace if trace > _LEAST_VARIANCE else np.zeros((d, d))
-        root = np.linalg.cholesky(share + np.eye(d) * (1e-4 if trace > _LEAST_VARIANCE else 1.0) / d).T
+        share = covariance.astype(np.float64) / trace if trace > _LEAST_VARIANCE else np.eye(d) / d
+        values, vectors = np.linalg.eigh(share)
+        kept = min(_AXES, d)
+        around = max(float(values[: d - kept].mean()) if d > kept else 0.0, 1e-4 / d)
+        axes = (vectors[:, d - kept :] * np.sqrt(np.maximum(values[d - kept :] - around, 0.0))).T
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(means, offsets, np.maximum(variances, _LEAST_VARIANCE), np.ascontiguousarray(root, dtype=np.float32))
+        variances = np.maximum(variances, _LEAST_VARIANCE)
+        return cls(means, offsets, variances, np.ascontiguousarray(axes, dtype=np.float32), np.array([around]))
 
     def save(self, writer: Writer) -> None:
         """Write the arrays."""
@@ -61,7 +69,7 @@ class Cells(NamedTuple):
         return cls(*(reader.array(name) for name in _FILES))
 
 
-_FILES = "means", "offsets", "cell_variances", "residual_root"
+_FILES = "means", "offsets", "cell_variances", "residual_axes", "residual_around"
 
 
 def mean_rows(

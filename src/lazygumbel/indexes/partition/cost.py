@@ -3,6 +3,7 @@
 Times are in nanoseconds on one thread; only their ratios count.
 """
 
+from functools import lru_cache
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
@@ -11,10 +12,10 @@ from lazygumbel.indexes.partition.sketch import codes_of
 
 __all__ = ["BY_BYTES", "WIDEST", "Effort", "default_cells", "default_coordinates", "for_draws", "for_sums", "for_top"]
 
-_CELL_NUMBERS = 200_000
+_CELL_NUMBERS = 64_000
 """Entries of the means of all cells: to score them takes a small part of a scan."""
-_ROWS_PER_CELL = 256
-_CODE, _SCANNED = 0.018, 0.3
+_ROWS_PER_CELL = 512
+_CODE, _SCANNED = 0.0145, 0.18
 """To look up a code of a row, and what a row takes beside."""
 _BYTE = 0.09
 """To score an entry of a row by its byte."""
@@ -75,11 +76,13 @@ def _saved(d: int, parts: tuple[int, int]) -> tuple[float, float]:
     return _CODE * (parts[1] - parts[0] + 4), max(_BYTE * d - _CODE * parts[1], _CODE)
 
 
-def for_draws(d: int, parts: tuple[int, int], quantile: float, size: int) -> Effort:
-    """Where proposals cost less than a closer look; by one ceiling a cell where they cost less than any scan."""
+@lru_cache(maxsize=64)
+def for_draws(d: int, parts: tuple[int, int], size: int) -> Effort:
+    """Where proposals cost less than a closer look; by one ceiling a cell where they cost less than any scan. The slope
+    is in units of the quantile of ceilings."""
     short, full = _saved(d, parts)
     least, each = _SCANNED + _CODE * parts[0], _PROPOSAL * max(size, 1)
-    return Effort(quantile, 0.5, inf, (log(least / each), log(short / each), log(full / each)))
+    return Effort(1.0, 0.5, inf, (log(least / each), log(short / each), log(full / each)))
 
 
 def for_sums(d: int, parts: tuple[int, int], rel_err: float) -> Effort:

@@ -6,7 +6,7 @@ few bits an entry. What is drawn, summed or ranked then reads only the rows whos
 
 from collections import deque
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import copy
 from itertools import product
 from math import ceil, inf, log, log2, sqrt
@@ -29,7 +29,7 @@ from lazygumbel.indexes.partition.cost import BY_BYTES, Effort, default_cells, d
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, Asked, Coded, Outlook, Race, Rows, Run
+from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, Asked, Coded, Outlook, Race, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
@@ -47,8 +47,6 @@ _SPARE = 8
 """Races whose room is kept for the next."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
-_OTHERS_SHARE = 0.45
-"""Of a shared scan that the other thread makes: it wakes late, and to wait for it would take as long again."""
 _TYPICAL_DELTA = 1e-4
 _LARGEST_DEVIATION = 64.0
 _LN2 = log(2.0)
@@ -57,10 +55,7 @@ _MISSED = 1e-4
 """Probability that `top_k` misses a row."""
 _SCANNED_SHARE = 0.05
 """Of the rows: a larger k takes longer to find by ceilings than by scoring every row."""
-_HOT = 2.0**120
-"""A weight that may have been cut off."""
-_RANGE = 140.0
-"""Powers of two that a scan can tell apart above a lower bound of log Z."""
+_EVERYTHING = np.array([[-inf] * 3, [inf] * 3])
 
 
 class Entered(NamedTuple):
@@ -70,8 +65,6 @@ class Entered(NamedTuple):
     outlook: Outlook
     order: npt.NDArray[np.int64]
     """The id of each position."""
-    far: bool
-    """Whether some cells have one ceiling, which is calibrated."""
 
 
 class Foresight(NamedTuple):
@@ -110,7 +103,7 @@ class PartitionIndex:
         """The largest widths by the first part of codes and by all: see `Sketch`."""
         self.typical_width = max(float(np.median(sketch.widths[0])), 1e-30)
         self._coded = Coded(
-            np.concatenate([coder.rotation, cells.root, cells.means]),
+            np.concatenate([coder.rotation, cells.axes, cells.means]),
             coder.first,
             coder.second,
             np.log(np.diff(cells.offsets)),
@@ -119,6 +112,8 @@ class PartitionIndex:
             means,
             coding.exponents,
             features.d,
+            len(cells.axes),
+            float(cells.around[0]),
             coder.parts,
             coding.gain,
             coding.code_norm,
@@ -129,6 +124,7 @@ class PartitionIndex:
         arrays = (self.alive, *self._coded[:8], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
+        self.stored = Stored(self._coded, sketch, self.rows, self.alive)
 
     @property
     def cells(self) -> int:
@@ -201,8 +197,8 @@ class PartitionIndex:
             norm = float(np.linalg.norm(vector.astype(np.float64)))
             # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
             scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *effort)
-            with self._enter(vector, asked, 0, _NOTHING, shared) as entered:
+            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *effort, _EVERYTHING)
+            with self.enter(vector, asked, shared=shared) as entered:
                 positions, rows[b] = self._candidates(entered.run, search.k, shared)
             scores = self.features.score_at(positions, vector)
             return best(self.features, vector, self.order[positions], scores, search.k)
@@ -256,10 +252,10 @@ class PartitionIndex:
 
     def foresee(self, theta: npt.NDArray[np.float32], temperature: float, far: float) -> Foresight:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""
-        d, scale = self.features.d, 1 / (_LN2 * temperature)
         norm = sqrt(float(np.einsum("d,d->", theta, theta, dtype=np.float64)))
-        first, all_ = self._quantiles(_TYPICAL_DELTA, norm / temperature / sqrt(max(d - 1, 1)))
-        asked = Asked(scale, (first, all_), 0.0, far, *for_draws(d, self.coder.parts, first, 1))
+        quantiles = self.quantiles(_TYPICAL_DELTA, norm / temperature)
+        asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)
+        asked = asked._replace(quantiles=quantiles, slope=quantiles[0], far=far)
         facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, 1.0, np.uint64(0))
         deviations = self._coded.deviations * outlook.spread / temperature
         return Foresight(ceilings.levels == CELL, facts.cells / temperature + far * deviations, facts.norm, outlook)
@@ -268,103 +264,67 @@ class PartitionIndex:
         """Whether two threads should share a scan: for a theta alone, when it takes long enough to wake one."""
         return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM
 
-    def enter(
-        self,
-        theta: npt.NDArray[np.float32],
-        temperature: float,
-        *,
-        delta: float = 0.0,
-        size: int = 1,
-        calibration: Calibration | None = None,
-        seed: int = 0,
-        excluded: npt.NDArray[np.int64] = _NOTHING,
-        shared: bool = False,
-    ) -> AbstractContextManager[Entered]:
-        """A scan for ceilings of one theta, to draw `size` rows; `excluded` are positions.
+    def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
+        """How ceilings are to be, to draw `size` rows of a theta, but for its quantiles; the slope is in units of these.
 
         What rows lose to ceilings that are too low is at most `delta` of Z, on average over rotations; nothing with
-        zero, when ceilings are by bytes. With a calibration that covers theta, far cells have one ceiling each and are
-        out of that account. What was entered is no longer good when its context is left.
+        zero, when ceilings are by bytes. With a calibration, far cells of thetas that it covers have one ceiling each
+        and are out of that account.
         """
-        d, scale = self.features.d, 1 / (_LN2 * temperature)
+        scale = 1 / (_LN2 * temperature)
         if delta == 0.0:
-            asked = Asked(scale, (0.0, 0.0), 0.0, 0.0, *BY_BYTES)
-        else:
-            norm = sqrt(float(np.einsum("d,d->", theta, theta, dtype=np.float64)))
-            first, all_ = self._quantiles(delta, norm / temperature / sqrt(max(d - 1, 1)))
-            rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
-            far = calibration.far if calibration is not None else 0.0
-            asked = Asked(scale, (first, all_), rounding, far, *for_draws(d, self.coder.parts, first, size))
-        return self._enter(theta, asked, seed, excluded, shared, calibration)
+            return Asked(scale, (0.0, 0.0), 0.0, 0.0, *BY_BYTES, _EVERYTHING)
+        effort, rounding = for_draws(self.features.d, self.coder.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
+        if calibration is None:
+            return Asked(scale, (0.0, 0.0), rounding, 0.0, *effort, _EVERYTHING)
+        known = np.array([calibration.low, calibration.high])
+        return Asked(scale, (0.0, 0.0), rounding, calibration.far, *effort, known)
 
-    def estimate(
-        self,
-        theta: npt.NDArray[np.float32],
-        temperature: float,
-        *,
-        effort: Effort,
-        seed: int = 0,
-        excluded: npt.NDArray[np.int64] = _NOTHING,
-        shared: bool = False,
-    ) -> AbstractContextManager[Entered]:
-        """A scan for estimates in place of ceilings: weights that rows may be sampled by."""
-        asked = Asked(1 / (_LN2 * temperature), (0.0, 0.0), 0.0, 0.0, *effort)
-        return self._enter(theta, asked, seed, excluded, shared)
+    def estimate(self, temperature: float, effort: Effort) -> Asked:
+        """For estimates in place of ceilings: weights that rows may be sampled by."""
+        return Asked(1 / (_LN2 * temperature), (0.0, 0.0), 0.0, 0.0, *effort, _EVERYTHING)
 
-    def _quantiles(self, delta: float, unit: float) -> tuple[float, float]:
-        """By the first part of codes and by all, for errors of at most this deviation a unit of width."""
+    def quantiles(self, delta: float, scale: float) -> tuple[float, float]:
+        """By the first part of codes and by all, for a theta of this norm over temperature."""
+        if delta == 0.0:
+            return 0.0, 0.0
         allowed, d = (1 - _ROUNDING_SHARE) * delta, self.features.d
+        unit = scale / sqrt(max(d - 1, 1))
         first, all_ = (error_quantile(allowed, d, _grid(unit * width)) for width in self.widest)
         return first, all_
 
     @contextmanager
-    def _enter(
+    def enter(
         self,
         theta: npt.NDArray[np.float32],
         asked: Asked,
-        seed: int,
-        excluded: npt.NDArray[np.int64],
-        shared: bool,
-        calibration: Calibration | None = None,
+        *,
+        seed: int = 0,
+        excluded: npt.NDArray[np.int64] = _NOTHING,
+        shared: bool = False,
     ) -> Generator[Entered]:
-        race, number = self._take_race(excluded), np.uint64(seed)
-        chunks = len(race.sums)
-        middle = int((1 - _OTHERS_SHARE) * chunks) if shared else chunks
+        """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
+        with self.room() as race:
+            claims = self.claims(theta, asked, seed, race, shared=shared)
+            kernels.open_race(self.stored, excluded, race)
+            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, np.uint64(seed), race, claims)
+            yield Entered(Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, self.order)
 
-        def prepare(power: float) -> tuple[Run, Outlook, bool]:
-            facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, power, number)
-            far = calibration is not None and calibration.covers(facts.norm * asked.scale * _LN2, facts.norm, outlook)
-            if asked.far > 0.0 and not far:  # unlike those calibrated on
-                facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked._replace(far=0.0), power, number)
-            return Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, far
+    def claims(
+        self, theta: npt.NDArray[np.float32], asked: Asked, seed: int, race: Race, *, shared: bool
+    ) -> npt.NDArray[np.int64]:
+        """What a scan counts its chunks by; if it is shared, another thread is woken to take some of them."""
+        claims = np.zeros(3, dtype=np.int64)
+        if shared:
+            submit(kernels.assist, self.stored, asked, theta, np.uint64(seed), race, claims)
+        return claims
 
-        def scan(first: int, last: int, power: float) -> tuple[Run, Outlook, bool]:
-            run, outlook, far = prepare(power)
-            kernels.scan(run, first, last)
-            return run, outlook, far
+    def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where the codes of rows lie."""
+        return self.layout.slots(self.features.locate(ids)) if len(ids) else ids
 
-        # The other thread prepares for itself: that takes about as long as to wake it.
-        other = submit(scan, middle, chunks, 1.0) if shared else None
-        run, outlook, far = scan(0, middle, 1.0)
-        if other is not None:
-            other.result()
-        tempered = (outlook.high - outlook.low) / _RANGE
-        if tempered > 1.0 and race.sums.max() > _HOT:
-            calibration = None
-            run, outlook, far = scan(0, chunks, tempered)
-        try:
-            yield Entered(run, outlook, self.order, far)
-        finally:
-            self._spare.append(race)
-
-    @property
-    def order(self) -> npt.NDArray[np.int64]:
-        """The id of each position."""
-        if self.features.order is None:
-            raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")
-        return self.features.order
-
-    def _take_race(self, excluded: npt.NDArray[np.int64]) -> Race:
+    @contextmanager
+    def room(self) -> Generator[Race]:
         """Room for a race: that of an earlier one, if there is any, because page faults take as long as a scan."""
         try:
             race = self._spare.pop()
@@ -381,12 +341,15 @@ class PartitionIndex:
                 np.empty(5),
                 np.empty((blocks, BLOCK), dtype=np.int16),
             )
-        np.copyto(race.alive, self.alive)
-        if len(excluded):
-            slots = self.layout.slots(excluded)
-            np.bitwise_and.at(race.alive, slots // BLOCK, ~(np.uint64(1) << (slots % BLOCK).astype(np.uint64)))
-        race.state.fill(0.0)
-        return race
+        yield race
+        self._spare.append(race)
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The id of each position."""
+        if self.features.order is None:
+            raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")
+        return self.features.order
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_spare": deque[Race](maxlen=_SPARE)}

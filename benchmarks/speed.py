@@ -65,8 +65,8 @@ class Data(NamedTuple):
     rows: np.ndarray
     thetas: np.ndarray
     temperature: float
-    scale: float | None = None
-    """Of thetas, if the index is to be told."""
+    like: np.ndarray | None = None
+    """Other thetas over temperature, by which codes are sized; without, rows stand in for them."""
 
     @classmethod
     def held_out(cls, name: str, rows: np.ndarray, budget: Budget) -> "Data":
@@ -106,7 +106,7 @@ def measure(data: Data, budget: Budget) -> Report:
     figures = report.figures
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = perf_counter()
-    index = lg.PartitionIndex.build(data.rows, rng=0, scale=data.scale)
+    index = lg.PartitionIndex.build(data.rows, rng=0, thetas=data.like)
     figures["build seconds"] = perf_counter() - start
     figures["peak memory"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / data.rows.nbytes
     model = lg.LogLinear(index)
@@ -208,7 +208,7 @@ def _calibrated(data: Data, model: lg.LogLinear, budget: Budget, figures: dict[s
     audit = model.audit(thetas, temperature=temperature)
     after |= {"tv mean": audit.miss.mean(), "tv 95%": np.quantile(audit.miss, 0.95), "tv max": audit.miss.max()}
     after["labels"] = {label: int((audit.labels == label).sum()) for label in np.unique(audit.labels)}
-    if data.scale is None:  # thetas are of the kind of rows
+    if data.like is None:  # thetas are of the kind of rows
         stand_ins = np.random.default_rng(2).integers(len(data.rows), size=3 * budget.thetas)
         rows, fitted = data.rows[stand_ins[: budget.thetas]], data.rows[stand_ins[budget.thetas :]]
         after["calibration, theta a row"] = str(model.calibrate(fitted, temperature=temperature))
@@ -231,7 +231,7 @@ def _sets(arguments: argparse.Namespace, budget: Budget) -> Iterator[Data]:
         hidden = np.load(arguments.hidden).astype(np.float32)
         hidden = hidden[np.random.default_rng(7).permutation(len(hidden))]
         rows = np.load(arguments.head)[: budget.rows]
-        yield Data("head", rows, hidden, 1.0, float(np.median(np.linalg.norm(hidden, axis=1))))
+        yield Data("head", rows, hidden, 1.0, hidden[len(hidden) // 2 :])
 
 
 def _show(name: str, value: Any) -> None:

@@ -56,6 +56,8 @@ _FORGOTTEN = 8.0
 _ENTRIES, _LARGEST = 128, 32_000
 """Table entries are below the first, since two share a byte; sums of them differ from their centre by less than the
 second."""
+_LEAST_SHIFT = -2
+"""Products of sums and gains are shifted right, or left by two places at most; cells that need more are by bytes."""
 _LN2 = np.log(2.0)
 _LOW, _HIGH = UNIT * (FLOOR + BIAS), UNIT * (TOP + BIAS)
 
@@ -163,11 +165,11 @@ def _forecast(
 @exact_kernel
 def _levels(
     coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, sigmas: float
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.float64], float]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
     of a cell that has one; and of Z, as it is expected."""
     count, scale = theta.cells.shape[0], asked.scale * _LN2
-    levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.uint8), np.zeros(count)
+    levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, theta.cells, scale, spread)
     unit = theta.norm * scale / np.sqrt(max(coded.d - 1, 1))
     for c in range(count):
@@ -181,7 +183,7 @@ def _levels(
             ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * spread * scale
             if ceiling - log_z < asked.limits[CELL]:
                 level, far[c] = CELL, ceiling / _LN2
-        levels[c], rights[c] = (level if shifted >= 0 else BYTES), min(max(shifted, 0), 15)
+        levels[c], rights[c] = (level if shifted >= _LEAST_SHIFT else BYTES), min(max(shifted, _LEAST_SHIFT), 15)
     return levels, rights, far, log_z / _LN2
 
 
@@ -228,7 +230,8 @@ def prepare(
     shift = lowest + _HEADROOM
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
     for c in range(cells.shape[0]):
-        scores[c] = np.float64(cells[c]) * scale * UNIT + added
+        rounded = ROUNDED * (2.0 ** -min(rights[c], 0) - 1.0)  # what was rounded is shifted left
+        scores[c] = np.float64(cells[c]) * scale * UNIT + added + rounded
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))
     spreads = norm / np.sqrt(max(d - 1, 1)) * scale * UNIT

@@ -180,7 +180,7 @@ def weigh_block(_: Any, parts: Any, full: Any, block: Any, tables: Any, numbers:
             scaled = builder.shl(builder.sub(found, _splat(builder, centre)), _splat(builder, left))
             product = _product(builder, features, scaled, builder.load(builder.gep(gain, [_PLACE(group)]), align=1))
             right, base = bases[2 * group : 2 * group + 2]
-            along = builder.ashr(product, _splat(builder, right))
+            along = _shifted(builder, product, right)
             ceiling = _call(builder, "sadd.sat", along, _splat(builder, base))
             ceiling = _call(builder, "smin", _call(builder, "smax", ceiling, _all(_SHORTS, _LOW)), _all(_SHORTS, _HIGH))
             bits = builder.trunc(builder.lshr(values[5], _PLACE(GROUP * group)), ir.IntType(GROUP))
@@ -228,6 +228,16 @@ def _product(builder: Any, features: list[str], a: Any, b: Any) -> Any:
     product = builder.mul(builder.sext(a, _PRODUCTS), builder.sext(b, _PRODUCTS))
     doubled = builder.add(builder.ashr(product, _all(_PRODUCTS, 14)), _all(_PRODUCTS, 1))
     return builder.trunc(builder.ashr(doubled, _all(_PRODUCTS, 1)), _SHORTS)
+
+
+def _shifted(builder: Any, values: Any, right: Any) -> Any:
+    """Shifted right; left, as far as 16 bits hold it, by one or two places if that is negative."""
+    negative = builder.icmp_signed("<", right, _PLACE(0))
+    found = builder.ashr(values, _splat(builder, builder.select(negative, _PLACE(0), right)))
+    for least in (-1, -2):
+        more = builder.icmp_signed("<=", right, _PLACE(least))
+        found = builder.select(more, _call(builder, "sadd.sat", found, found), found)
+    return found
 
 
 def _plus_weights(builder: Any, pairs: Any, total: Any) -> Any:

@@ -73,7 +73,7 @@ Shorts = npt.NDArray[np.int16]
 Vectors = npt.NDArray[np.float32]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM = 30.0, 8.0, 128, 32_000
+_HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
 _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _LN2 = float(np.log(2.0))
@@ -216,7 +216,9 @@ def prepare(
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
     levels, ceilings, log_z = _levels(coded, asked if covered else asked._replace(far=0.0), cells, norm, spread)
     rights = left - exponent + coded.exponents.astype(np.int64)
-    levels[rights < 0] = BYTES  # gains so large that 16 bits do not hold what they make
+    levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
+    rights = np.clip(rights, _LEAST_SHIFT, 15)
+    rounded = ROUNDED * (2.0 ** -np.minimum(rights, 0) - 1)
     heaviest = coded.log_counts / _LN2
     shift = float((cells * scale + heaviest).max()) + _HEADROOM
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
@@ -227,9 +229,9 @@ def prepare(
         Theta(_lay_out(vector), scores, norm, asked.scale),
         Ceilings(
             tables,
-            (cells * scale * UNIT + added).astype(np.float32),
+            (cells * scale * UNIT + added + rounded).astype(np.float32),
             levels,
-            np.clip(rights, 0, 15).astype(np.uint8),
+            rights.astype(np.int8),
             far,
             (int(np.floor(-bases[0] - rounding[0])), int(np.floor(-bases[1] - rounding[1]))),
             (asked.quantiles[0] * sd, asked.quantiles[1] * sd),
@@ -330,7 +332,9 @@ def _code_ceilings(run: Run, block: int, level: int) -> Ints:
         sums += _look_up(held, ceilings.tables[(sketch.codes.shape[1] - GAINS) // 3 * 4 :])
     gains = np.ascontiguousarray(held[-GAINS:]).view(np.int16).reshape(BLOCK).astype(np.int64)
     scaled = ((sums - ceilings.centres[part]) << ceilings.left).astype(np.int16).astype(np.int64)
-    along = (scaled * gains + 2**14 >> 15) >> ceilings.rights[cells].astype(np.int64)
+    rights = ceilings.rights[cells].astype(np.int64)
+    along = (scaled * gains + 2**14 >> 15) >> np.maximum(rights, 0)
+    along = np.clip(along << np.maximum(-rights, 0), -32768, 32767)
     widths = sketch.widths[part, groups].astype(np.float64).repeat(GROUP)
     bases = ceilings.scores[cells].astype(np.float64) + ceilings.spreads[part] * widths
     return along + np.trunc(np.clip(bases, -32768, 32767)).astype(np.int64)
@@ -543,13 +547,14 @@ def race_thetas(
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    """Race some thetas of a batch, from the first of `part` to before the last. `rules` are the patience of a race, see
+    """Race some thetas of a batch, from the first of `part`, for which `race` is open, to before the last. `rules` are the patience of a race, see
     `draw`, and whether draws are distinct. `asked.slope` is in units of the first quantile of each theta."""
     patience, distinct = rules
     for b in range(*part):
         quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
         one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
-        open_race(stored, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
+        if b > part[0]:
+            open_race(stored, batch.excluded[batch.ends[b - 1] : batch.ends[b]], race)
         theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
         run, wanted, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
         if settle(run, outlook, wanted):

@@ -23,6 +23,7 @@ __all__ = [
     "GAINS",
     "GROUP",
     "MASS",
+    "OVER",
     "REFERENCE",
     "ROUNDED",
     "SCORED",
@@ -66,6 +67,9 @@ FIXED_POINT = 0.0013
 """Relative variance that weights in fixed point add to a sum at most: 1 + f stands for 2^f, 6% too high in between."""
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
+
+OVER = 2
+"""The last of the three numbers that threads count together: set when what they share is over."""
 
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
@@ -137,8 +141,8 @@ class Ceilings(NamedTuple):
     """Of each cell, in units."""
     levels: npt.NDArray[np.uint8]
     """How ceilings are known, of each cell."""
-    rights: npt.NDArray[np.uint8]
-    """Of each cell, at most 15."""
+    rights: npt.NDArray[np.int8]
+    """Of each cell, -2 to 15."""
     far: npt.NDArray[np.float64]
     """The weight of the one ceiling of the rows of each cell of level `CELL`."""
     centres: tuple[int, int]

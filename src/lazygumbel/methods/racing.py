@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.kernels.types import Batch, Found
+from lazygumbel.kernels.types import OVER, Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, Label, OrderedDraws
@@ -72,9 +72,13 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
     def run(first: int, last: int, *, shared: bool = False) -> None:
         with index.room() as race:
             claims = np.zeros(3, dtype=np.int64)
+            kernels.open_race(
+                index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
+            )
             if shared:
                 submit(kernels.assist_theta, index.stored, asked, batch, race, claims)
             kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
+            claims[OVER] = 1
 
     if query.size == 1:
         run(0, 1, shared=rules.calibration is None and index.shares(1))

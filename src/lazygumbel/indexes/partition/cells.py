@@ -74,9 +74,9 @@ _FILES = "means", "offsets", "cell_variances", "residual_axes", "residual_around
 
 def mean_rows(
     features: Features, cell_of: npt.NDArray[np.int64], cells: int, progress: Progress
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], float]:
-    """Means of cells that have rows, the cell of each row among these, and the mean squared norm of all rows."""
-    sums, squares = np.zeros((cells, features.d)), 0.0
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Means of cells that have rows, the cell of each row among these, and the mean squared norm of their rows."""
+    sums, squares = np.zeros((cells, features.d)), np.zeros(cells)
     counts = np.bincount(cell_of, minlength=cells)
     with progress.task("averaging cells", features.n) as task:
         for ids, rows in features.blocks():
@@ -84,10 +84,10 @@ def mean_rows(
             order = np.argsort(here, kind="stable")
             present, starts = np.unique(here[order], return_index=True)
             sums[present] += np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
-            squares += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
+            squares += np.bincount(here, np.einsum("nd,nd->n", rows, rows), cells)
             task.advance(len(ids))
     kept = np.flatnonzero(counts)
     means = (sums[kept] / counts[kept, None]).astype(np.float32)
     renumbered = np.zeros(cells, dtype=np.int64)
     renumbered[kept] = np.arange(len(kept))
-    return means, renumbered[cell_of], squares / features.n
+    return means, renumbered[cell_of], squares[kept] / counts[kept]

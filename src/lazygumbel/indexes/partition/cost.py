@@ -4,19 +4,38 @@ Times are in nanoseconds on one thread; only their ratios count.
 """
 
 from functools import lru_cache
-from math import exp, inf, log, sqrt
+from math import inf, log
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from lazygumbel.indexes.partition.codebook import COORDINATES, distortion, relative_error
 from lazygumbel.indexes.partition.sketch import codes_of
 
-__all__ = ["BY_BYTES", "WIDEST", "Effort", "default_cells", "default_coordinates", "for_draws", "for_sums", "for_top"]
+__all__ = [
+    "BY_BYTES",
+    "WIDEST",
+    "Effort",
+    "Forecast",
+    "default_cells",
+    "default_coordinates",
+    "for_draws",
+    "for_sums",
+    "for_top",
+]
+
+Floats = npt.NDArray[np.float64]
 
 _CELL_NUMBERS = 64_000
 """Entries of the means of all cells: to score them takes a small part of a scan."""
 _ROWS_PER_CELL = 512
 _CODE, _SCANNED = 0.0145, 0.18
 """To look up a code of a row, and what a row takes beside."""
+_CACHE, _CODE_IN_MEMORY = 2.0**24, 0.025
+"""Bytes of codes that caches may hold, and what a code takes where there are more."""
+_SHARED = 0.6
+"""Of the time of a scan that two threads take: for one theta these share it, but not what follows."""
 _BYTE = 0.09
 """To score an entry of a row by its byte."""
 _PROPOSAL = 300.0
@@ -50,22 +69,47 @@ def default_cells(n: int, d: int) -> int:
     return max(1, min(n // _ROWS_PER_CELL, _CELL_NUMBERS // d))
 
 
-def default_coordinates(n: int, d: int, residual: float, scale: float) -> tuple[int, int]:
-    """Coordinates to a code of the first part, and of the second, for residuals of this typical norm and thetas of this
-    norm over temperature."""
-    unit = residual * scale / sqrt(max(d - 1, 1))
+class Forecast(NamedTuple):
+    """What some thetas would find, as if logits were normal in each cell."""
+
+    counts: Floats
+    """Rows of each cell, (cells,)."""
+    densities: Floats
+    """Logarithm of the mean weight of a row of each cell, in units of Z, (thetas, cells)."""
+    units: Floats
+    """Standard deviation of estimates of each cell, in nats, of a code with an error as large as itself, (cells,)."""
+
+    @classmethod
+    def of(cls, counts: Floats, scores: Floats, residuals: Floats, spreads: Floats, unit: float) -> "Forecast":
+        """By logits of means, (thetas, cells), typical norms of residuals, (cells,), and deviations of logits for
+        residuals of norm one, (thetas,)."""
+        deviations, edges = spreads[:, None] * residuals, np.sqrt(2 * np.log(counts))
+        excess = np.where(deviations < edges, deviations**2 / 2, deviations * edges - np.log(counts))
+        masses = scores + excess + np.log(counts)
+        return cls(counts, scores + excess - np.logaddexp.reduce(masses, axis=1, keepdims=True), unit * residuals)
+
+
+def default_coordinates(d: int, forecast: Forecast) -> tuple[int, int]:
+    """Coordinates to a code of the first part, and of the second: what makes draws and sums quickest."""
+    counts, shares = forecast.counts, np.exp(forecast.densities) * forecast.counts
+    n = float(counts.sum())
 
     def scan(codes: int) -> float:
-        return n * (_SCANNED + _CODE * codes)
+        return _SHARED * (_SCANNED + (_CODE if 0.75 * n * codes < _CACHE else _CODE_IN_MEMORY) * codes)
 
     def cost(first: int, second: int) -> float:
-        codes = codes_of(d, first)
-        short = unit * relative_error(distortion(first))
-        full = unit * relative_error(distortion(first) * distortion(second))
-        proposals = n if short > 8 else min(exp(_QUANTILE * short + short * short / 2), n)
-        rows = n if full > 4 else min((exp(full * full) - 1) / _REL_ERR**2, n)
-        summed = scan(codes + codes_of(d, second)) + (_ROW + _ENTRY * d) * rows
-        return scan(codes) + _PROPOSAL * proposals + _SUMS * summed
+        codes = codes_of(d, first), codes_of(d, first) + codes_of(d, second)
+        errors = relative_error(distortion(first)), relative_error(distortion(first) * distortion(second))
+        draws: list[Floats] = []
+        sums: list[Floats] = []
+        for one, error in zip(codes, errors, strict=True):
+            deviation: Floats = np.minimum(forecast.units * error, 8.0)
+            proposals = np.minimum(shares * np.exp(_QUANTILE * deviation + deviation**2 / 2), counts)
+            draws.append(counts * scan(one) + _PROPOSAL * proposals)
+            rows = np.minimum(shares * np.expm1(deviation**2) / _REL_ERR**2, counts)
+            sums.append(counts * scan(one) + (_ROW + _ENTRY * d) * np.where(deviation <= WIDEST, rows, counts))
+        drawn, summed = (np.minimum(one, other).sum(axis=1).mean() for one, other in (draws, sums))
+        return float(drawn + _SUMS * summed)
 
     widths = [c for c in COORDINATES if c <= d]
     return min(((first, second) for first in widths for second in widths), key=lambda pair: cost(*pair))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.checks import check_count, check_number
+from lazygumbel.checks import check_count, check_vectors
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
@@ -25,11 +25,19 @@ from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import Cells, mean_rows
 from lazygumbel.indexes.partition.codebook import COORDINATES
-from lazygumbel.indexes.partition.cost import BY_BYTES, Effort, default_cells, default_coordinates, for_draws, for_top
+from lazygumbel.indexes.partition.cost import (
+    BY_BYTES,
+    Effort,
+    Forecast,
+    default_cells,
+    default_coordinates,
+    for_draws,
+    for_top,
+)
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, Asked, Coded, Outlook, Race, Rows, Run, Stored
+from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Outlook, Race, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
@@ -38,7 +46,7 @@ from lazygumbel.threads import map_threads, submit
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
 _SCALE = 20.0
-"""Norm of theta over temperature that codes are made for by default, in units of one over the typical norm of a row."""
+"""Norm of theta over temperature that codes are sized for by default, times the typical norm of a row."""
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
 _ROUNDING_SHARE = 0.1
@@ -48,6 +56,8 @@ _SPARE = 8
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
+_STAND_INS, _THETAS = 1024, 64
+"""Rows that tell how residuals lie, and thetas by which codes are sized."""
 _LARGEST_DEVIATION = 64.0
 _LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
@@ -148,14 +158,14 @@ class PartitionIndex:
         *,
         cells: int | None = None,
         coordinates: tuple[int, int] | None = None,
-        scale: float | None = None,
+        thetas: npt.ArrayLike | None = None,
         rng: np.random.Generator | int | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Train cells on a sample, store the rows cell by cell (a float32 copy), and code them.
 
         `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
-        thetas of norm over temperature `scale`: by default 20 over the typical norm of a row.
+        thetas like these, divided by their temperature, (B, d): by default rows of norm 20 over that of a typical one.
         """
         features, progress, generator = Features.of(features), progress or Silent(), np.random.default_rng(rng)
         n, d = features.n, features.d
@@ -166,19 +176,16 @@ class PartitionIndex:
             raise ValueError(f"cells must be at most the number of rows, {n}, not {cells}")
         if coordinates is not None and coordinates not in set(product(COORDINATES, repeat=2)):
             raise ValueError(f"coordinates must be a pair of {', '.join(map(str, COORDINATES))}, not {coordinates!r}")
-        if scale is not None:
-            check_number(scale, "scale", above=0.0)
+        like = None if thetas is None else np.atleast_2d(check_vectors(thetas, "thetas", d))
         features.check_finite(progress)
         trained = train_means(features, cells, generator, progress)
         cell_of = assign_cells(features, trained, progress)
-        means, cell_of, square = mean_rows(features, cell_of, len(trained), progress)
+        means, cell_of, squares = mean_rows(features, cell_of, len(trained), progress)
+        assigned = Assigned(features, means, cell_of)
         if coordinates is None:
-            counts = np.bincount(cell_of)
-            between = float(counts @ np.einsum("cd,cd->c", means, means, dtype=np.float64)) / n
-            spread = sqrt(max(square - between, 0.0))
-            coordinates = default_coordinates(n, d, spread, scale or _SCALE / max(sqrt(square), 1e-30))
+            coordinates = default_coordinates(d, _forecast(assigned, squares, like, generator))
         coder = Coder.of(d, coordinates, generator)
-        return cls(*code_rows(Assigned(features, means, cell_of), coder, generator, progress))
+        return cls(*code_rows(assigned, coder, generator, progress))
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The k rows of largest inner product; by the law of the sketch each is missed with probability below 1e-4."""
@@ -265,7 +272,7 @@ class PartitionIndex:
         return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
-        """How ceilings are to be, to draw `size` rows of a theta, but for its quantiles; the slope is in units of these.
+        """How ceilings are to be, to draw `size` rows of a theta, but for quantiles; the slope is in units of these.
 
         What rows lose to ceilings that are too low is at most `delta` of Z, on average over rotations; nothing with
         zero, when ceilings are by bytes. With a calibration, far cells of thetas that it covers have one ceiling each
@@ -304,20 +311,14 @@ class PartitionIndex:
         shared: bool = False,
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
+        number, claims = np.uint64(seed), np.zeros(3, dtype=np.int64)
         with self.room() as race:
-            claims = self.claims(theta, asked, seed, race, shared=shared)
             kernels.open_race(self.stored, excluded, race)
-            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, np.uint64(seed), race, claims)
+            if shared:
+                submit(kernels.assist, self.stored, asked, theta, number, race, claims)
+            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
+            claims[OVER] = 1
             yield Entered(Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, self.order)
-
-    def claims(
-        self, theta: npt.NDArray[np.float32], asked: Asked, seed: int, race: Race, *, shared: bool
-    ) -> npt.NDArray[np.int64]:
-        """What a scan counts its chunks by; if it is shared, another thread is woken to take some of them."""
-        claims = np.zeros(3, dtype=np.int64)
-        if shared:
-            submit(kernels.assist, self.stored, asked, theta, np.uint64(seed), race, claims)
-        return claims
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where the codes of rows lie."""
@@ -353,6 +354,31 @@ class PartitionIndex:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_spare": deque[Race](maxlen=_SPARE)}
+
+
+def _forecast(
+    assigned: Assigned,
+    squares: npt.NDArray[np.float64],
+    like: npt.NDArray[np.float32] | None,
+    rng: np.random.Generator,
+) -> Forecast:
+    """What thetas like these would find: some rows tell how residuals lie, and stand in for thetas without any."""
+    features, means, cell_of = assigned
+    counts = np.bincount(cell_of).astype(np.float64)
+    ids = np.sort(rng.choice(features.n, min(_STAND_INS, features.n), replace=False))
+    rows = features.gather(ids).astype(np.float64)
+    if like is None:
+        thetas = rows[rng.permutation(len(rows))[:_THETAS]]
+        typical = sqrt(float(counts @ squares) / features.n)
+        thetas *= _SCALE / np.maximum(np.linalg.norm(thetas, axis=1) * typical, 1e-30)[:, None]
+    else:
+        thetas = like[rng.permutation(len(like))[:_THETAS]].astype(np.float64)
+    residuals = rows - means[cell_of[ids]]
+    size = max(float(np.einsum("nd,nd->", residuals, residuals)), 1e-30)
+    spreads = np.sqrt(((residuals @ thetas.T) ** 2).sum(axis=0) / size)
+    norms = np.sqrt(np.maximum(squares - np.einsum("cd,cd->c", means, means, dtype=np.float64), 1e-30))
+    unit = float(np.median(np.linalg.norm(thetas, axis=1))) / sqrt(max(features.d - 1, 1))
+    return Forecast.of(counts, thetas @ means.T.astype(np.float64), norms, spreads, unit)
 
 
 def _grid(deviation: float) -> float:

@@ -44,7 +44,6 @@ from lazygumbel.kernels.types import (
     Run,
     Sample,
 )
-from lazygumbel.methods.settling import settle
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 LENGTHS = 1, 2, 3, 7, 15, 16, 17, 33, 70
@@ -250,6 +249,17 @@ def index_of(d: int, coordinates: tuple[int, int], n: int) -> PartitionIndex:
     return PartitionIndex(*code_rows(Assigned(Features.of(rows), means, cell_of), coder, rng))
 
 
+EVERYTHING = np.array([[-inf] * 3, [inf] * 3])
+
+
+def race_of(index: PartitionIndex, excluded: np.ndarray) -> Race:
+    """Room for a race without rows at these positions."""
+    with index.room() as race:
+        compiled.open_race(index.stored, index.layout.slots(excluded), race)
+    index._spare.clear()
+    return race
+
+
 class Case(NamedTuple):
     """An index, and how closely and at what temperature it is looked at."""
 
@@ -281,7 +291,18 @@ class Case(NamedTuple):
                     (inf if level == finest else limit + 4.0 * level) if level in self.levels else -inf
                     for level in (CELL, SHORT, FULL)
                 )
-            asked = Asked(float(scale), (3.4, 3.7), 2.0, far, 3.0, 0.5, inf, (limits[0], limits[1], limits[2]))
+            asked = Asked(
+                float(scale),
+                (3.4, 3.7),
+                2.0,
+                far,
+                0.0,
+                3.0,
+                0.5,
+                (inf, inf),
+                (limits[0], limits[1], limits[2]),
+                EVERYTHING,
+            )
             levels = compiled.prepare(self.index._coded, self.theta, asked, self.power, np.uint64(5))[1].levels
             if set(levels.tolist()) == self.levels:
                 return asked
@@ -291,7 +312,7 @@ class Case(NamedTuple):
         """Before a scan; nothing is known of ceilings and weights."""
         index = self.index
         theta, ceilings, outlook = compiled.prepare(index._coded, self.theta, self.asked(), self.power, np.uint64(5))
-        race = index._take_race(excluded)
+        race = race_of(index, excluded)
         for array in (race.weights, race.sums, race.ends, race.ceilings, race.positions, race.masses):
             array.fill(-1)
         return Run(index.coding.sketch, index.rows, theta, ceilings, race), outlook
@@ -303,7 +324,7 @@ class Case(NamedTuple):
 
     def settled(self, excluded: np.ndarray) -> tuple[Run, Outlook]:
         run, outlook = self.scanned(excluded)
-        assert settle(run, outlook)
+        assert compiled.settle(run, outlook, 1)
         return run, outlook
 
 
@@ -366,7 +387,7 @@ def test_prepare(case: Case) -> None:
 def test_any_length_of_theta_can_be_prepared(length: float) -> None:
     index = index_of(17, (2, 4), 2000)
     theta = (length * np.random.default_rng(0).normal(size=17)).astype(np.float32)
-    asked = Asked(1.4, (3.4, 3.7), 2.0, 3.0, 3.0, 0.5, inf, (-5.0, 0.0, inf))
+    asked = Asked(1.4, (3.4, 3.7), 2.0, 3.0, 2.0, 3.0, 0.5, (inf, inf), (-5.0, 0.0, inf), EVERYTHING)
     arguments = index._coded, theta, asked, 1.0, np.uint64(5)
     (_, found, outlook), (_, expected, foreseen) = compiled.prepare(*arguments), reference.prepare(*arguments)
     np.testing.assert_array_equal(found.levels, expected.levels)
@@ -382,7 +403,7 @@ def test_codes_that_are_too_wide_are_not_used() -> None:
     coded, found = held.index._coded, []
     unit = float(np.linalg.norm(held.theta)) / held.temperature / np.sqrt(held.d - 1)
     for widest in (0.0, float(unit * np.median(coded.widths[1])), inf):
-        arguments = coded, held.theta, held.asked()._replace(widest=widest), 1.0, np.uint64(5)
+        arguments = coded, held.theta, held.asked()._replace(widest=(widest, widest)), 1.0, np.uint64(5)
         levels = compiled.prepare(*arguments)[1].levels
         np.testing.assert_array_equal(levels, reference.prepare(*arguments)[1].levels)
         found.append(int((levels == FULL).sum()))
@@ -437,7 +458,7 @@ def test_ceilings_by_codes_are_logits_but_for_their_width() -> None:
             index = held.index
             asked = held.asked()._replace(quantiles=(0.0, 0.0), rounding=0.0)
             theta, ceilings, _ = compiled.prepare(index._coded, held.theta, asked, 1.0, np.uint64(5))
-            run = Run(index.coding.sketch, index.rows, theta, ceilings, index._take_race(nobody))
+            run = Run(index.coding.sketch, index.rows, theta, ceilings, race_of(index, nobody))
             run.race.state[REFERENCE] = ceilings.shift
             compiled.scan(run, 0, len(run.race.sums))
             found = np.empty(300)

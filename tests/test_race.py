@@ -9,7 +9,6 @@ from scipy import stats
 from lazygumbel import Bounded, Exhaustive, LogLinear, PartitionIndex, TopKOnly, kernels
 from lazygumbel.indexes.partition.cost import Effort
 from lazygumbel.kernels.types import GAINS, VIOLATIONS, Sketch
-from lazygumbel.methods.settling import settle
 from statistics_helpers import chi_square_p, logits_of, probabilities_of
 
 N, D = 3000, 24
@@ -268,8 +267,10 @@ def test_the_audit_is_the_law_of_the_draws(norms: str) -> None:
     lowered = np.minimum(logits, Bounded().ceilings(model(theta, temperature=temperature)._query_all, 5))
     law = np.exp(lowered - np.logaddexp.reduce(lowered))
     positions, values = np.empty(100_000, dtype=np.int64), np.empty(100_000)
-    with index.enter(theta, temperature, delta=1e-4, seed=5) as entered:
-        assert settle(entered.run, entered.outlook)
+    quantiles = index.quantiles(1e-4, float(np.linalg.norm(theta)) / temperature)
+    asked = index.asked(temperature, delta=1e-4, size=1)._replace(quantiles=quantiles, slope=quantiles[0])
+    with index.enter(theta, asked, seed=5) as entered:
+        assert kernels.settle(entered.run, entered.outlook, 1)
         assert kernels.draw(entered.run, np.uint64(7), 2**40, positions, values)[0] == len(positions)
         assert entered.run.race.state[VIOLATIONS] > 0
     ids = index.order[positions]

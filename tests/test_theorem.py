@@ -14,7 +14,6 @@ from lazygumbel.indexes.partition.codebook import COORDINATES, codebook, distort
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE, error_quantile, error_tail
 from lazygumbel.indexes.partition.sketch import Coder, haar_rotation
 from lazygumbel.kernels.types import FULL, SHORT, Asked, Run
-from lazygumbel.methods.settling import set_reference
 from lazygumbel.threads import one_blas_thread
 
 ROTATIONS = 200
@@ -213,9 +212,11 @@ def ceilings_of(index: PartitionIndex, theta: np.ndarray, asked: Asked, level: i
     power = max(1.0, (outlook.high - outlook.low) / 100.0)
     facts, ceilings, outlook = kernels.prepare(index._coded, theta, asked, power, number)
     assert set(ceilings.levels.tolist()) == {level}
-    run = Run(index.coding.sketch, index.rows, facts, ceilings, index._take_race(np.empty(0, dtype=np.int64)))
+    with index.room() as race:
+        kernels.open_race(index.stored, np.empty(0, dtype=np.int64), race)
+    run = Run(index.coding.sketch, index.rows, facts, ceilings, race)
     kernels.scan(run, 0, len(run.race.sums))
-    set_reference(run, outlook)
+    kernels.set_reference(run, outlook)
     by_position, found = np.empty((2, index.features.n))
     by_position.fill(np.inf)  # stays where a row weighs less than 2^-1000 of the best: rates are nothing there
     kernels.all_ceilings(run, by_position)
@@ -245,7 +246,17 @@ def test_ceilings_by_codes_are_too_low_with_the_probability_of_their_quantile_at
         deviation = norm / temperature / sqrt(d - 1) * index.widest[level - SHORT]
         quantile = error_quantile(0.9 * delta, d, deviation)
         allowed = max(allowed, error_tail(quantile, d) + 0.1 * delta)
-        asked = Asked(scale, (quantile, quantile), rounding, 0.0, 0.0, 0.0, inf, (inf, inf, inf))
+        asked = Asked(
+            scale,
+            (quantile, quantile),
+            rounding,
+            0.0,
+            0.0,
+            0.0,
+            (inf, inf),
+            (inf, inf, inf),
+            np.array([[-inf] * 3, [inf] * 3]),
+        )
         ceilings = ceilings_of(index, scene.theta, asked, level, seed)
         too_low += logits > ceilings
         lost += -np.expm1(np.minimum(ceilings - logits, 0.0))

@@ -3,14 +3,15 @@
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["map_threads", "one_blas_thread", "submit"]
+__all__ = ["assist", "map_threads", "one_blas_thread", "submit"]
 
 R = TypeVar("R")
 
@@ -23,6 +24,29 @@ def map_threads(function: Callable[..., R], *columns: Iterable[Any]) -> Iterator
 def submit(function: Callable[..., R], *arguments: Any) -> "Future[R]":
     """Have a function called on one of the pool's threads."""
     return _pool().submit(function, *arguments)
+
+
+def assist(function: Callable[..., object], *arguments: Any) -> None:
+    """Have a function called on one more thread, without waiting for it: sooner than by the pool, by 20 microseconds.
+
+    What it returns or raises is lost: it is for work that its caller does alone if nobody comes.
+    """
+    _assistant().put((function, arguments))
+
+
+@cache
+def _assistant() -> "SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]]":
+    queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            function, arguments = queue.get()
+            with suppress(Exception):
+                function(*arguments)
+            del function, arguments  # or the last of them would be kept until the next
+
+    Thread(target=serve, name="lazygumbel-assistant", daemon=True).start()
+    return queue
 
 
 @contextmanager
@@ -76,6 +100,7 @@ def _forget_threads() -> None:
     global _limit
     _limit = _BlasLimit()
     _pool.cache_clear()
+    _assistant.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):  # threads stay behind when a process forks

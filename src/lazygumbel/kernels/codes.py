@@ -39,6 +39,7 @@ from lazygumbel.kernels.types import (
 
 __all__ = [
     "block_weight",
+    "count_bits",
     "largest_weight",
     "level_of",
     "lookup_tables",
@@ -172,12 +173,14 @@ def _levels(
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, theta.cells, scale, spread)
     unit = theta.norm * scale / np.sqrt(max(coded.d - 1, 1))
+    log_unit = np.log(max(unit, 1e-300))
     for c in range(count):
         level, shifted = BYTES, right + np.int64(coded.exponents[c])
         for one in (FULL, SHORT):
             deviation = unit * coded.widths[one - SHORT, c]
             cost = densities[c] - log_z + asked.slope * deviation + asked.curvature * deviation * deviation
-            if cost < asked.limits[one] and deviation <= asked.widest:
+            cost += asked.order * (log_unit + coded.log_widths[one - SHORT, c])
+            if cost < asked.limits[one] and deviation <= asked.widest[one - SHORT]:
                 level = one
         if sigmas > 0.0:
             ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * spread * scale
@@ -263,7 +266,7 @@ def level_of(run: Run, block: int) -> int:
 
 
 @helper
-def _count(bits: np.uint64) -> int:
+def count_bits(bits: np.uint64) -> int:
     """Of the bits that are set."""
     bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -323,8 +326,8 @@ def block_weight(run: Run, block: int) -> float:
     """The weight of a block whose ceilings are known."""
     if level_of(run, block) == CELL:
         far, cells = run.ceilings.far, run.sketch.cells
-        total = _count(_bits(run.race, block, 0)) * far[cells[2 * block]]
-        return total + _count(_bits(run.race, block, 1)) * far[cells[2 * block + 1]]
+        total = count_bits(_bits(run.race, block, 0)) * far[cells[2 * block]]
+        return total + count_bits(_bits(run.race, block, 1)) * far[cells[2 * block + 1]]
     return np.float64(sum_weights(run.race.ceilings, block))
 
 
@@ -351,7 +354,7 @@ def weight_of_segment(run: Run, block: int, segment: int) -> float:
     """The weight of 16 rows of a block."""
     if level_of(run, block) == CELL:
         bits = (run.race.alive[block] >> np.uint64(SEGMENT * segment)) & np.uint64(0xFFFF)
-        return _count(bits) * run.ceilings.far[run.sketch.cells[2 * block + SEGMENT * segment // GROUP]]
+        return count_bits(bits) * run.ceilings.far[run.sketch.cells[2 * block + SEGMENT * segment // GROUP]]
     return np.float64(segment_weight(run.race.ceilings, BLOCK // SEGMENT * block + segment))
 
 

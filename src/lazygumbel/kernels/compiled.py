@@ -5,7 +5,7 @@ from lazygumbel.kernels.contest import assist, assist_theta, enter, open_race, r
 from lazygumbel.kernels.encode import encode_rows, interleave
 from lazygumbel.kernels.race import all_ceilings, draw, draw_distinct, refine, temper
 from lazygumbel.kernels.scoring import gather_dot, sum_pairs, sum_rows
-from lazygumbel.kernels.strata import sample_strata, score_wide, weigh_sample
+from lazygumbel.kernels.strata import sample_strata, sample_to, score_wide, weigh_sample
 from lazygumbel.kernels.top import top_rows
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "race_thetas",
     "refine",
     "sample_strata",
+    "sample_to",
     "scan",
     "score_wide",
     "set_reference",

@@ -161,6 +161,7 @@ def _asked_of(asked: Asked, batch: Batch, b: int) -> Asked:
         (first, batch.quantiles[b, 1]),
         asked.rounding,
         asked.far,
+        asked.order,
         first * asked.slope,
         asked.curvature,
         asked.widest,

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, GAINS, GROUP, SEGMENT, TOP, UNIT, WORDS
 
-__all__ = ["largest_ceiling", "segment_weight", "sum_weights", "weigh_block", "weight_of"]
+__all__ = ["lanes_reaching", "largest_ceiling", "segment_weight", "sum_weights", "weigh_block", "weight_of"]
 
 _BIT, _BYTE, _SHORT, _NUMBER, _PLACE, _FLOAT = (*map(ir.IntType, (1, 8, 16, 32, 64)), ir.FloatType())
 _BYTES, _SHORTS = ir.VectorType(_BYTE, BLOCK), ir.VectorType(_SHORT, GROUP)
@@ -276,6 +276,24 @@ def largest_ceiling(_: Any, ceilings: Any, block: Any) -> Any:  # noqa: ARG001  
         return builder.sext(_intrinsic(builder, name, _SHORT, largest), _PLACE)
 
     return types.int64(ceilings, types.int64), generate
+
+
+@intrinsic
+def lanes_reaching(_: Any, ceilings: Any, block: Any, least: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """`lanes_reaching(ceilings, block, least)`: a bit for each row of a block whose ceiling is at least that."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        start = _Arguments(context, builder, signature, values).pointer(0, _SHORTS)
+        first, least_of_all = builder.mul(values[1], _PLACE(BLOCK // GROUP)), _splat(builder, values[2])
+        found = None
+        for k in range(BLOCK // GROUP):
+            held = builder.load(builder.gep(start, [builder.add(first, _PLACE(k))]), align=2)
+            bits = builder.bitcast(builder.icmp_signed(">=", held, least_of_all), ir.IntType(GROUP))
+            part = builder.shl(builder.zext(bits, _PLACE), _PLACE(GROUP * k))
+            found = part if found is None else builder.or_(found, part)
+        return found
+
+    return types.uint64(ceilings, types.int64, types.int64), generate
 
 
 @intrinsic

@@ -30,6 +30,7 @@ from lazygumbel.kernels.types import (
 )
 
 __all__ = [
+    "add_up",
     "all_ceilings",
     "block_rate",
     "chunk_at",
@@ -41,6 +42,7 @@ __all__ = [
     "refine",
     "row_at",
     "score",
+    "sum_chunk",
     "temper",
 ]
 
@@ -151,7 +153,7 @@ def _refine_block(run: Run, block: int, low: float, grow: bool) -> float:
 
 
 @helper
-def _sum_chunk(run: Run, chunk: int) -> None:
+def sum_chunk(run: Run, chunk: int) -> None:
     total = 0.0
     for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, run.race.weights.shape[0])):
         total += weight_in(run, block)
@@ -159,7 +161,7 @@ def _sum_chunk(run: Run, chunk: int) -> None:
 
 
 @helper
-def _add_up(race: Race) -> None:
+def add_up(race: Race) -> None:
     total = 0.0
     for chunk in range(race.sums.shape[0]):
         total += race.sums[chunk]
@@ -193,8 +195,8 @@ def _refine(run: Run, low: float, grow: bool) -> bool:
             for block in range(first, last):
                 if low >= 0.0 and weight_in(run, block) > low:
                     low = _refine_block(run, block, low, grow)
-            _sum_chunk(run, chunk)
-    _add_up(race)
+            sum_chunk(run, chunk)
+    add_up(race)
     return low >= 0.0 and race.ends[-1] < np.inf
 
 
@@ -216,7 +218,7 @@ def temper(run: Run, low: float) -> float:
     for block in range(race.weights.shape[0]):
         race.weights[block] = _tempered(run, race.weights[block])
     for chunk in range(race.sums.shape[0]):
-        _sum_chunk(run, chunk)
+        sum_chunk(run, chunk)
     return state[REFERENCE]
 
 
@@ -361,11 +363,11 @@ def _retire(run: Run, proposals: Proposals) -> None:
     for k in range(_AT_ONCE):
         if proposals.blocks[k] >= 0:
             race.weights[proposals.blocks[k]] = block_rate(run, proposals.blocks[k])
-            _sum_chunk(run, proposals.blocks[k] // CHUNK)
+            sum_chunk(run, proposals.blocks[k] // CHUNK)
     for k in range(int(race.state[COUNT])):
         mass += race.masses[k]
     race.state[MASS] = mass
-    _add_up(race)
+    add_up(race)
 
 
 @helper

@@ -1,6 +1,6 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
-from math import factorial
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from lazygumbel.kernels.types import (
     Sample,
     Stored,
     Theta,
+    Weighed,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "race_thetas",
     "refine",
     "sample_strata",
+    "sample_to",
     "scan",
     "score_wide",
     "set_reference",
@@ -76,6 +78,7 @@ _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4
 _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
 _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
+_PILOT, _LEAST, _FAR_OFF, _LEAST_MASS, _SMALL = 64, 256.0, 2.0, 2.0**-60, 0.1
 _LN2 = float(np.log(2.0))
 
 
@@ -261,7 +264,8 @@ def _levels(coded: Coded, asked: Asked, cells: Floats, norm: float, spread: floa
         unit = norm * scale / np.sqrt(max(coded.d - 1, 1))
         sd: Floats = unit * coded.widths[level - SHORT]
         cost: Floats = densities - log_z + asked.slope * sd + asked.curvature * sd**2
-        levels[(cost < asked.limits[level]) & (sd <= asked.widest)] = level
+        cost += asked.order * (np.log(max(unit, 1e-300)) + coded.log_widths[level - SHORT])
+        levels[(cost < asked.limits[level]) & (sd <= asked.widest[level - SHORT])] = level
     ceilings: Floats = (cells + asked.far * coded.deviations * spread) * scale
     if asked.far > 0:
         levels[ceilings - log_z < asked.limits[CELL]] = CELL
@@ -547,8 +551,11 @@ def race_thetas(
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    """Race some thetas of a batch, from the first of `part`, for which `race` is open, to before the last. `rules` are the patience of a race, see
-    `draw`, and whether draws are distinct. `asked.slope` is in units of the first quantile of each theta."""
+    """Race some thetas of a batch, from the first of `part`, for which `race` is open, to before the last.
+
+    `rules` are the patience of a race, see `draw`, and whether draws are distinct. `asked.slope` is in units of the
+    first quantile of each theta.
+    """
     patience, distinct = rules
     for b in range(*part):
         quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
@@ -702,48 +709,74 @@ def _widths(run: Run) -> Vectors:
     return found
 
 
-def score_wide(run: Run, unit: float, widest: float) -> float:
-    """Score the rows of every group whose estimates have a larger standard deviation than `widest`, unit * width: a few
-    of them could make a sum, and not be sampled. Infinite if there are too many.
-
-    Returns what the law of the codes expects of the relative variance of a sum over the others, from one row: as in
-    `weigh_sample`, by the wider group of each block; e^x - 1 is a polynomial, to some percent for x up to a few.
-    """
+def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
+    """Score rows whose estimates have a larger standard deviation, unit * width, than is allowed by the first part of
+    codes, or by all or bytes, if they may weigh `least` of all when they are three of these too low: a few of them
+    could make a sum, and not be sampled. Then weights are summed up. False if there are too many."""
     race, deviations = run.race, unit * _widths(run).astype(np.float64)
+    least = least * float(race.sums.sum())
     for block in range(len(race.weights)):
-        wide = np.repeat(deviations[block] > widest, GROUP)
-        rates, positions = rates_of(run, block), positions_of(run, block)
-        for lane in np.flatnonzero(wide & (rates > 0)):
+        rates, positions, all_ = rates_of(run, block), positions_of(run, block), deviations[block].repeat(GROUP)
+        wide = all_ > (widest[0] if level_of(run, block) == SHORT else widest[1])
+        chosen = np.flatnonzero(wide & (rates > least * np.exp(-3 * all_)))
+        for lane in chosen:
             if not _make_certain(run, block, int(lane), int(positions[lane]), float(rates[lane])):
-                return float(np.inf)
-        if wide.any():
+                return False
+        if len(chosen):
             race.weights[block] = rates_of(run, block).sum()
-    race.sums[:] = [race.weights[list(_blocks_of(race, chunk))].sum() for chunk in range(len(race.sums))]
+            _sum_chunk(run, block // CHUNK)
     race.ends[:] = np.cumsum(race.sums)
-    squares: Floats = np.square(np.where(deviations <= widest, deviations, 0.0).max(axis=1))
-    terms = sum(squares**k / factorial(k) for k in range(1, 7))
-    return float(np.average(terms, weights=race.weights)) if race.ends[-1] > 0 else 0.0
+    return True
 
 
-def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> tuple[float, float, float, float]:
-    """Of a sample: the mean ratio; its relative variance; the variance of the mean, within pairs; and what the law of
-    the codes allows the relative error of a sum from one row.
+def sample_to(
+    run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
+) -> Sample:
+    """As many rows as the law of the codes asks for to a relative error, or as a pilot sample does if that is much
+    more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before. `rules` are the
+    relative error, the most rows, and how wide rows may be.
+
+    The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
+    """
+    rel_err, most, widest = rules
+    race, nothing = run.race, Sample.empty(0)
+    if not score_wide(run, unit, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
+        return nothing
+    pilot = Sample.empty(_PILOT)
+    sample_strata(run, seeds[1], 0, _PILOT, pilot)
+    found, rest = weigh_sample(pilot.ratios, pilot.widths, unit), float(race.ends[-1])
+    total = float(race.state[MASS]) + rest * found.mean
+    if not _LEAST_MASS < total < np.inf:
+        return nothing
+    variance = found.expected if found.spread <= _FAR_OFF * found.expected else found.spread
+    wanted = variance * (rest * found.mean / total / rel_err) ** 2
+    if not wanted <= most:
+        return nothing
+    sample = Sample.empty(2 * ceil(max(wanted, _LEAST) / 2))
+    sample_strata(run, seeds[2], 0, len(sample.positions), sample)
+    return sample
+
+
+def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
+    """Of a sample of pairs.
 
     A row is chosen in proportion to e^(y + error), so the relative second moment is a sum over pairs of rows of
     e^(y_i + y_j) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by Cauchy and Schwarz.
     The standard deviation of a logit about its estimate is unit * width; weights in fixed point add a little.
     """
     if not ratios.any():
-        return 0.0, 0.0, 0.0, 0.0
+        return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
     mean, count = float(ratios.mean()), len(ratios)
     deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
-    second_moment = (float(np.average(np.exp(deviations**2), weights=ratios)) * (1 + FIXED_POINT)) ** 2
+    expected = float(np.average(np.expm1(deviations**2), weights=ratios))
+    second_moment = ((1 + expected) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
     pairs = float(between.sum())
     if pairs > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
         freedom = max(3 * pairs**2 / float(np.square(between).sum()), 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
-    return mean, float(np.var(ratios / mean)), pairs / count**2, float(np.sqrt(second_moment - 1))
+    spread, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
+    return Weighed(mean, spread, pairs / count**2, allowed, expected)
 
 
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:

@@ -3,18 +3,50 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.codes import level_of
+from lazygumbel.kernels.codes import largest_weight, level_of
 from lazygumbel.kernels.decorators import exact_kernel, helper
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
-from lazygumbel.kernels.race import block_rate, chunk_at, make_certain, position_of, rate_at, row_at, score
-from lazygumbel.kernels.types import BLOCK, BYTES, CHUNK, FIXED_POINT, GROUP, REFERENCE, SHORT, Run, Sample
+from lazygumbel.kernels.race import (
+    add_up,
+    block_rate,
+    chunk_at,
+    make_certain,
+    position_of,
+    rate_at,
+    row_at,
+    score,
+    sum_chunk,
+)
+from lazygumbel.kernels.types import (
+    BLOCK,
+    BYTES,
+    CHUNK,
+    FIXED_POINT,
+    GROUP,
+    MASS,
+    REFERENCE,
+    SHORT,
+    Run,
+    Sample,
+    Weighed,
+)
 
-__all__ = ["sample_strata", "score_wide", "weigh_sample"]
+__all__ = ["sample_strata", "sample_to", "score_wide", "weigh_sample"]
 
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
 _LARGEST = 20.0
+_PILOT, _LEAST = 64, 256.0
+"""Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
+_SMALL, _TOO_LOW = 0.1, 3.0
+"""Share of the error asked for that a row may weigh and be left to chance, and standard deviations that its estimate
+may be too low then."""
+_FAR_OFF = 2.0
+"""How much larger the variance of the pilot is then, at least."""
+_LEAST_MASS = 2.0**-60
+"""In units of what all rows were expected to weigh: where the rows that hold the mass are excluded, the weights of what
+is left are cut off, or vanish."""
 
 
 @helper
@@ -79,41 +111,39 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
         ratios[k] = np.exp2(sample.logits[k] - race.state[REFERENCE]) / ratios[k]
 
 
+@exact_kernel
+def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
+    race, sketch, levels = run.race, run.sketch, run.ceilings.levels
+    least *= race.sums.sum()
+    for cell in range(levels.shape[0]):
+        level = levels[cell]
+        # A block with rows of two cells may be looked at more closely than this one asks for.
+        if level == BYTES or unit * sketch.largest[level - SHORT, cell] > widest[level - SHORT]:
+            for place in range(sketch.starts[cell], sketch.starts[cell + 1]):
+                block = place // 2
+                deviation, most = unit * _width(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]
+                small = least * np.exp(-_TOO_LOW * deviation)
+                if deviation > most and not _score_group(run, block, place % 2, small):
+                    return False
+    add_up(race)
+    return True
+
+
 @helper
-def _expm1(x: float) -> float:
-    """e^x - 1 for x up to a few, to some percent: without a call, which would take as long as the scan of a block."""
-    return x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
+def _score_group(run: Run, block: int, group: int, least: float) -> bool:
+    """Score the rows of a group that weigh more than this; False if there is no more room."""
+    if largest_weight(run, block) <= least:
+        return True
+    for lane in range(GROUP * group, GROUP * (group + 1)):
+        if rate_at(run, block, lane) > least and not make_certain(run, block, lane):
+            return False
+    run.race.weights[block] = block_rate(run, block)
+    sum_chunk(run, block // CHUNK)
+    return True
 
 
 @exact_kernel
-def score_wide(run: Run, unit: float, widest: float) -> float:
-    race, running, expected = run.race, 0.0, 0.0
-    for chunk in range(race.sums.shape[0]):
-        race.sums[chunk] = 0.0
-        for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, race.weights.shape[0])):
-            deviation, certain = 0.0, False
-            for group in range(BLOCK // GROUP):
-                one = unit * _width(run, block, group)
-                if one <= widest:
-                    deviation = max(deviation, one)
-                    continue
-                certain = True
-                for lane in range(GROUP * group, GROUP * (group + 1)):
-                    if rate_at(run, block, lane) > 0.0 and not make_certain(run, block, lane):
-                        return np.inf
-            if certain:
-                race.weights[block] = block_rate(run, block)
-            race.sums[chunk] += race.weights[block]
-            expected += race.weights[block] * _expm1(deviation * deviation)
-        running += race.sums[chunk]
-        race.ends[chunk] = running
-    return expected / running if running > 0.0 else 0.0
-
-
-@exact_kernel
-def weigh_sample(
-    ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float
-) -> tuple[float, float, float, float]:
+def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> Weighed:
     total, squares, expected, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
     for k in range(m):
@@ -126,11 +156,45 @@ def weigh_sample(
         pairs += between
         fourth += between * between
     if total == 0.0:
-        return 0.0, 0.0, 0.0, 0.0
+        return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
     if fourth > 0.0:
         # Where a few pairs make the variance it is as uncertain as with so few: about what the
         # quantiles of Student's law are wider, and a little more, because such differences are skewed.
         freedom = max(3.0 * pairs / fourth * pairs, 2.0)
         pairs *= (1.0 + 2.0 / freedom + 2.0 / (freedom * freedom)) ** 2
     moment = (1.0 + expected / total) * (1.0 + FIXED_POINT)
-    return total / m, m * squares / total**2 - 1.0, pairs / m**2, np.sqrt(moment * moment - 1.0)
+    allowed = np.sqrt(moment * moment - 1.0)
+    return Weighed(total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / total)
+
+
+@exact_kernel
+def sample_to(
+    run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
+) -> Sample:
+    rel_err, most, widest = rules
+    nothing = Sample(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=np.float32))
+    if not score_wide(run, unit, widest, _SMALL * rel_err):
+        return nothing
+    race = run.race
+    rest = race.ends[-1]
+    if not 0.0 < rest < np.inf:
+        return nothing
+    pilot = _room(_PILOT)
+    sample_strata(run, seeds[1], 0, _PILOT, pilot)
+    found = weigh_sample(pilot.ratios, pilot.widths, unit)
+    total = race.state[MASS] + rest * found.mean
+    if not _LEAST_MASS < total < np.inf:
+        return nothing
+    variance = found.expected if found.spread <= _FAR_OFF * found.expected else found.spread
+    wanted = variance * (rest * found.mean / total / rel_err) ** 2
+    if not wanted <= most:
+        return nothing
+    count = 2 * int(np.ceil(max(wanted, _LEAST) / 2.0))
+    sample = _room(count)
+    sample_strata(run, seeds[2], 0, count, sample)
+    return sample
+
+
+@exact_kernel
+def _room(count: int) -> Sample:
+    return Sample(np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32))

@@ -3,16 +3,22 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.codes import largest_weight, level_of, row_weight, weigh_codes
+from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
 from lazygumbel.kernels.decorators import exact_kernel, helper
 from lazygumbel.kernels.dot import dot
+from lazygumbel.kernels.lookups import lanes_reaching
+from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import position_of, score
-from lazygumbel.kernels.types import BLOCK, FULL, GROUP, SHORT, Run
+from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, FULL, GROUP, SHORT, TOP, UNIT, Run
 
 __all__ = ["top_rows"]
 
 _HEAVIEST = 32
 """Blocks that are looked at first, and as many more as k rows fill: they tell about how good the k-th best is."""
+_BLOCKS_AHEAD = 6
+"""Blocks whose second part of codes is prefetched."""
+_AT_ONCE = 32
+"""Rows that are looked at together, so that the processor waits for the memory of all of them at once."""
 
 
 @helper
@@ -31,6 +37,14 @@ def _sift(heap: npt.NDArray[np.float64], value: float) -> None:
 
 
 @helper
+def _least(run: Run, logit: float) -> int:
+    """The ceiling, rounded down, that stands for a logit."""
+    power = min(max(logit / run.ceilings.power - run.ceilings.shift, FLOOR), TOP)
+    whole = np.floor(power)
+    return int(UNIT * (whole + BIAS) + np.floor(UNIT * (np.exp2(power - whole) - 1.0)))
+
+
+@helper
 def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
     """Whether a row may be as good, by its bytes."""
     rows, theta = run.rows, run.theta
@@ -39,31 +53,48 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
     return bool((np.float64(theta.cells[cell]) + np.float64(rows.steps[position, 0]) * along) * theta.scale >= kth)
 
 
+@helper
+def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], count: int) -> int:
+    """Put the rows of a block whose ceilings reach this, by all codes, behind those that wait; how many there are."""
+    mask = lanes_reaching(run.race.ceilings, block, least)
+    if mask != np.uint64(0) and level_of(run, block) == SHORT:
+        weigh_codes(run, block, FULL)
+        mask = lanes_reaching(run.race.ceilings, block, least)
+    while mask != np.uint64(0):
+        lane = count_bits((mask & (~mask + np.uint64(1))) - np.uint64(1))
+        mask &= mask - np.uint64(1)
+        waiting[count] = BLOCK * block + lane
+        prefetch(run.rows.bytes, position_of(run.sketch, block, lane))
+        count += 1
+    return count
+
+
 @exact_kernel
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
-    weights = run.race.weights
+    weights, least = run.race.weights, int(UNIT * (FLOOR + BIAS))
     best, heaviest = np.full(k, -np.inf), np.zeros(_HEAVIEST + k // BLOCK)
     positions, logits = np.empty(4 * k + 1024, dtype=np.int64), np.empty(4 * k + 1024)
+    waiting, waits, count, looked, enough = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, 0, 0, 0.0
     for block in range(first, last):
         if weights[block] > heaviest[0]:
             _sift(heaviest, weights[block])
-    count, looked, enough = 0, 0, 0.0
+    reaching = np.empty(last - first, dtype=np.int64)
     for heavy in (True, False):
+        held = 0
         for block in range(first, last):
             if weights[block] < enough or heavy != (weights[block] >= heaviest[0]):
                 continue
-            if largest_weight(run, block) < enough:
+            if lanes_reaching(run.race.ceilings, block, least) != np.uint64(0):
+                reaching[held] = block
+                held += 1
+        for turn in range(held):
+            prefetch(run.sketch.more, reaching[min(turn + _BLOCKS_AHEAD, held - 1)])
+            waits = _gather(run, reaching[turn], least, waiting, waits)
+            if waits < _AT_ONCE and turn + 1 < held:
                 continue
-            if level_of(run, block) == SHORT:
-                weigh_codes(run, block, FULL)
-                if largest_weight(run, block) < enough:
-                    continue
-            for lane in range(BLOCK):
-                weight = row_weight(run, block, lane)
-                if weight == 0.0 or weight < enough:
-                    continue
-                looked += 1
-                if not _reaches(run, block, lane, best[0]):
+            for j in range(waits):
+                block, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
+                if run.race.ceilings[block, lane] < least or not _reaches(run, block, lane, best[0]):
                     continue
                 if count == positions.shape[0]:
                     positions, logits = np.concatenate((positions, positions)), np.concatenate((logits, logits))
@@ -71,6 +102,9 @@ def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.in
                 logits[count] = score(run, positions[count])
                 if logits[count] > best[0]:
                     _sift(best, logits[count])
+                    least = _least(run, best[0])
                     enough = np.exp2(best[0] / run.ceilings.power - run.ceilings.shift)
                 count += 1
+            looked += waits
+            waits = 0
     return positions[:count], logits[:count], looked

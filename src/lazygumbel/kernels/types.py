@@ -47,6 +47,7 @@ __all__ = [
     "Sketch",
     "Stored",
     "Theta",
+    "Weighed",
 ]
 
 BLOCK = 64
@@ -96,6 +97,10 @@ class Sketch(NamedTuple):
     """The cell of each group, (2 blocks,)."""
     firsts: npt.NDArray[np.int64]
     """The position of the first row of each group, (2 blocks,)."""
+    starts: npt.NDArray[np.int64]
+    """The first group of each cell, and behind the last, (cells + 1,)."""
+    largest: npt.NDArray[np.float32]
+    """The largest widths of each cell, (2, cells)."""
     spans: npt.NDArray[np.int64]
     """The cells that chunk k has rows of are spans[k] to spans[k + 1] of the next two, (chunks + 1,)."""
     span_cells: npt.NDArray[np.int64]
@@ -171,6 +176,8 @@ class Coded(NamedTuple):
     """Root mean square of the residuals of each cell, (cells,)."""
     widths: npt.NDArray[np.float64]
     """Mean width of each cell by the first part and by all of its codes, (2, cells)."""
+    log_widths: npt.NDArray[np.float64]
+    """Their logarithms."""
     exponents: npt.NDArray[np.uint8]
     """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
     d: int
@@ -202,11 +209,13 @@ class Asked(NamedTuple):
     """Likewise for the rounding of lookup tables, in steps, for one code."""
     far: float
     """Standard deviations of the rows of a cell that its one ceiling lies above its mean; zero for none."""
+    order: float
+    """What a row costs beside its scan goes with its mass and sd^order exp(slope sd + curvature sd^2), sd that of the
+    sketch."""
     slope: float
-    """What a row costs beside its scan goes with its mass and exp(slope sd + curvature sd^2), sd that of the sketch."""
     curvature: float
-    widest: float
-    """Cells where it may be larger are not looked at by codes: a few rows would make the error."""
+    widest: tuple[float, float]
+    """Cells where that is larger are not looked at by the first part of codes, or by all."""
     limits: tuple[float, float, float]
     """Below these the logarithm of that, in units of Z, is cheap enough for one ceiling a cell, for the first part of
     codes, and for all; beyond the last ceilings are by bytes. Infinite limits choose one of them for all."""
@@ -335,6 +344,21 @@ class Sample(NamedTuple):
     def empty(cls, count: int) -> "Sample":
         """Room for so many rows."""
         return cls(np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32))
+
+
+class Weighed(NamedTuple):
+    """What a sample tells of a sum."""
+
+    mean: float
+    """Of the ratios."""
+    spread: float
+    """Their relative variance."""
+    variance: float
+    """Of the mean, within pairs."""
+    allowed: float
+    """What the law of the codes allows the relative error of a sum from one row."""
+    expected: float
+    """What it expects of the relative variance."""
 
 
 class Proposals(NamedTuple):

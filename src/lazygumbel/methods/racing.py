@@ -14,7 +14,7 @@ from lazygumbel.kernels.types import OVER, Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, Label, OrderedDraws
-from lazygumbel.threads import map_threads, submit
+from lazygumbel.threads import assist, map_threads
 
 __all__ = [
     "LN2",
@@ -76,7 +76,7 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
                 index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
             )
             if shared:
-                submit(kernels.assist_theta, index.stored, asked, batch, race, claims)
+                assist(kernels.assist_theta, index.stored, asked, batch, race, claims)
             kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
             claims[OVER] = 1
 

@@ -29,10 +29,8 @@ __all__ = ["Summed", "sample_softmax", "sum_theta"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PILOT, _LEAST = 64, 256
-"""Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
-_FAR_OFF = 2.0
-"""How much larger the variance of the pilot is then, at least."""
+_PILOT = 64
+"""Rows of a first sample: see `kernels.sample_to`."""
 _DENSE_SHARE = 0.25
 """A sum that would sample a larger share of the rows is made over all of them."""
 _LARGEST_SHARE = 0.01
@@ -69,8 +67,10 @@ def sum_theta(
         kernels.set_reference(run, entered.outlook)
         unit = run.theta.norm / query.temperature / sqrt(max(d - 1, 1))
         # At another temperature weights are too coarse to sample by.
-        sample = _sample_to(run, unit, rel_err, n, seeds[1:], shared=shared) if run.ceilings.power == 1.0 else None
-        if sample is None:
+        if run.ceilings.power != 1.0:
+            return _summed_densely(query, b, f)
+        sample = kernels.sample_to(run, unit, (rel_err, _DENSE_SHARE * n, WIDEST), np.array(seeds, dtype=np.uint64))
+        if not len(sample.positions):
             return _summed_densely(query, b, f)
         return _weigh(query, b, entered, sample, unit, f)
 
@@ -78,7 +78,7 @@ def sum_theta(
 def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, f: Function | None) -> Summed:
     """Sums over certain rows and, as a sample tells, over the others."""
     run, race, features = entered.run, entered.run.race, query.features
-    mean, _, variance, allowed = kernels.weigh_sample(sample.ratios, sample.widths, unit)
+    mean, _, variance, allowed, _ = kernels.weigh_sample(sample.ratios, sample.widths, unit)
     rest = float(race.ends[-1])
     total = float(race.state[MASS]) + rest * mean
     if not (_LEAST_MASS < total < np.inf and np.isfinite(variance)):
@@ -103,28 +103,6 @@ def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, 
 def _summed_densely(query: Query, b: int, f: Function | None) -> Summed:
     seen = Exhaustive().moments(query.at(slice(b, b + 1)), f, np.random.default_rng(0))
     return Summed(seen.moments, int(seen.rows[0]), "exact", 0.0)
-
-
-def _sample_to(run: Run, unit: float, rel_err: float, n: int, seeds: Sequence[int], *, shared: bool) -> Sample | None:
-    """As many rows as the law of the codes asks for, or a pilot sample if that asks for much more; None for too many,
-    or if that cannot be told. Rows whose estimates are worth little are made certain beforehand.
-
-    The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
-    """
-    expected, race = kernels.score_wide(run, unit, WIDEST), run.race
-    rest = float(race.ends[-1])
-    if not (np.isfinite(expected) and 0 < rest < np.inf):
-        return None
-    pilot = _sample(run, _PILOT, seeds[0], shared=False)
-    mean, spread, _, _ = kernels.weigh_sample(pilot.ratios, pilot.widths, unit)
-    total = float(race.state[MASS]) + rest * mean
-    if not _LEAST_MASS < total < np.inf:
-        return None
-    variance = expected if spread <= _FAR_OFF * expected else spread
-    wanted = variance * (rest * mean / total / rel_err) ** 2
-    return (
-        _sample(run, 2 * ceil(max(wanted, _LEAST) / 2), seeds[1], shared=shared) if wanted <= _DENSE_SHARE * n else None
-    )
 
 
 def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats] | None:

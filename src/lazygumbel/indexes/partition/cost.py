@@ -42,11 +42,12 @@ _PROPOSAL = 300.0
 """To find a row that fires, and accept it or not."""
 _CANDIDATES = 1e-4
 """Of Z that a row may weigh by its ceiling and still be unlikely to be among the best."""
-_ROW, _ENTRY = 100.0, 0.1
+_ROW, _ENTRY = 250.0, 0.2
 """To sample a row for a sum, and to read each of its entries."""
 _QUANTILE = 3.5
-WIDEST = 0.7
-"""Standard deviation of estimates by which rows are sampled for sums, in nats: with more, a few rows make the error."""
+WIDEST = 1.3, 0.7
+"""Standard deviation of estimates by which rows are sampled for sums, in nats, of cells that matter little, by the
+first part of codes, and of others: with more, a few rows make the error."""
 _SUMS, _REL_ERR = 0.5, 0.01
 """How often a sum to this relative error is asked for, compared with a draw."""
 
@@ -54,13 +55,14 @@ _SUMS, _REL_ERR = 0.5, 0.01
 class Effort(NamedTuple):
     """How closely cells are looked at: see `kernels.types.Asked`."""
 
+    order: float
     slope: float
     curvature: float
-    widest: float
+    widest: tuple[float, float]
     limits: tuple[float, float, float]
 
 
-BY_BYTES = Effort(0.0, 0.0, inf, (-inf, -inf, -inf))
+BY_BYTES = Effort(0.0, 0.0, 0.0, (inf, inf), (-inf, -inf, -inf))
 """Every cell by bytes: ceilings that cannot be too low."""
 
 
@@ -102,12 +104,12 @@ def default_coordinates(d: int, forecast: Forecast) -> tuple[int, int]:
         errors = relative_error(distortion(first)), relative_error(distortion(first) * distortion(second))
         draws: list[Floats] = []
         sums: list[Floats] = []
-        for one, error in zip(codes, errors, strict=True):
+        for k, (one, error) in enumerate(zip(codes, errors, strict=True)):
             deviation: Floats = np.minimum(forecast.units * error, 8.0)
             proposals = np.minimum(shares * np.exp(_QUANTILE * deviation + deviation**2 / 2), counts)
             draws.append(counts * scan(one) + _PROPOSAL * proposals)
             rows = np.minimum(shares * np.expm1(deviation**2) / _REL_ERR**2, counts)
-            sums.append(counts * scan(one) + (_ROW + _ENTRY * d) * np.where(deviation <= WIDEST, rows, counts))
+            sums.append(counts * scan(one) + (_ROW + _ENTRY * d) * np.where(deviation <= WIDEST[k], rows, counts))
         drawn, summed = (np.minimum(one, other).sum(axis=1).mean() for one, other in (draws, sums))
         return float(drawn + _SUMS * summed)
 
@@ -126,16 +128,16 @@ def for_draws(d: int, parts: tuple[int, int], size: int) -> Effort:
     is in units of the quantile of ceilings."""
     short, full = _saved(d, parts)
     least, each = _SCANNED + _CODE * parts[0], _PROPOSAL * max(size, 1)
-    return Effort(1.0, 0.5, inf, (log(least / each), log(short / each), log(full / each)))
+    return Effort(0.0, 1.0, 0.5, (inf, inf), (log(least / each), log(short / each), log(full / each)))
 
 
 def for_sums(d: int, parts: tuple[int, int], rel_err: float) -> Effort:
-    """Where more rows to sample cost less than a closer look."""
+    """Where more rows to sample cost less than a closer look: exp(sd^2) - 1 times as many as mass has it."""
     row = (_ROW + _ENTRY * d) / rel_err**2
     short, full = _saved(d, parts)
-    return Effort(0.0, 1.0, WIDEST, (-inf, log(short / row), log(full / row)))
+    return Effort(2.0, 0.0, 0.5, WIDEST, (-inf, log(short / row), log(full / row)))
 
 
 def for_top(quantile: float) -> Effort:
     """Where few blocks of rows have one that may be among the best; those blocks are looked at again, by all codes."""
-    return Effort(quantile, 0.5, inf, (-inf, log(_CANDIDATES), inf))
+    return Effort(0.0, quantile, 0.5, (inf, inf), (-inf, log(_CANDIDATES), inf))

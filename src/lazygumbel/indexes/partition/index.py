@@ -41,7 +41,7 @@ from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Out
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
-from lazygumbel.threads import map_threads, submit
+from lazygumbel.threads import assist, map_threads, submit
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
@@ -120,6 +120,7 @@ class PartitionIndex:
             np.sqrt(2 * np.log(np.diff(cells.offsets))),
             np.sqrt(cells.variances),
             means,
+            np.log(np.maximum(means, 1e-300)),
             coding.exponents,
             features.d,
             len(cells.axes),
@@ -131,7 +132,7 @@ class PartitionIndex:
             2 * features.max_norm,
             _SLACK * features.max_norm,
         )
-        arrays = (self.alive, *self._coded[:8], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
+        arrays = (self.alive, *self._coded[:9], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
         self.stored = Stored(self._coded, sketch, self.rows, self.alive)
@@ -315,7 +316,7 @@ class PartitionIndex:
         with self.room() as race:
             kernels.open_race(self.stored, excluded, race)
             if shared:
-                submit(kernels.assist, self.stored, asked, theta, number, race, claims)
+                assist(kernels.assist, self.stored, asked, theta, number, race, claims)
             facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
             claims[OVER] = 1
             yield Entered(Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, self.order)

@@ -70,6 +70,14 @@ class Layout(NamedTuple):
         cell_of = np.minimum(cell_of, cells - 1)  # the padding of the last block
         return cell_of.astype(np.int32), first - (self.starts - self.offsets)[cell_of]
 
+    def sketch(
+        self, codes: npt.NDArray[np.uint8], more: npt.NDArray[np.uint8], widths: npt.NDArray[np.float32]
+    ) -> Sketch:
+        """Codes and widths with what follows from the layout."""
+        starts = self.starts // GROUP
+        largest = np.maximum.reduceat(widths, starts[:-1], axis=1)
+        return Sketch(codes, more, widths, *self.groups(), starts, largest, *self.spans())
+
     def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """For each chunk the cells it has rows of, and how many: see `Sketch`."""
         slots = self.slots(np.arange(int(self.offsets[-1])))
@@ -172,8 +180,12 @@ class Coding(NamedTuple):
             kernels.interleave(encoded.codes[:, first:last], gains[:, k], slots, order, held[k])
         widths = np.zeros((2, BLOCK * blocks), dtype=np.float32)
         widths[:, slots] = encoded.widths[order].T
-        sketch = Sketch(held[0], held[1], widths.reshape(2, -1, GROUP).max(axis=2), *layout.groups(), *layout.spans())
-        return cls(sketch, exponents, unit, code_norm * (1 + _ROUNDING))
+        return cls(
+            layout.sketch(held[0], held[1], widths.reshape(2, -1, GROUP).max(axis=2)),
+            exponents,
+            unit,
+            code_norm * (1 + _ROUNDING),
+        )
 
     def save(self, writer: Writer) -> None:
         """Write codes and units; cells and positions of groups follow from the offsets of cells."""
@@ -186,6 +198,6 @@ class Coding(NamedTuple):
     def load(cls, reader: Reader, layout: Layout) -> "Coding":
         """What `save` wrote; arrays stay memory-mapped."""
         codes, more, widths = (reader.array(name) for name in ("codes", "more", "widths"))
-        sketch = Sketch(codes, more, widths, *layout.groups(), *layout.spans())
+        sketch = layout.sketch(codes, more, widths)
         gain, code_norm = (float(number) for number in reader.array("code_units"))
         return cls(sketch, reader.array("exponents"), gain, code_norm)

@@ -23,7 +23,7 @@ def varied_model() -> LogLinear:
 @pytest.fixture
 def codes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings by codes: with so few rows, bytes would be as quick, and hard to get wrong."""
-    draws, sums = (Effort(slope, 0.5, np.inf, (-np.inf, -np.inf, np.inf)) for slope in (3.0, 0.0))
+    draws, sums = (Effort(0.0, slope, 0.5, (np.inf, np.inf), (-np.inf, -np.inf, np.inf)) for slope in (1.0, 0.0))
     monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: draws)
     monkeypatch.setattr("lazygumbel.methods.sums.for_sums", lambda *_: sums)
-    monkeypatch.setattr("lazygumbel.methods.sums.WIDEST", 9.0)
+    monkeypatch.setattr("lazygumbel.methods.sums.WIDEST", (9.0, 9.0))

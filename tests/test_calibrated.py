@@ -71,7 +71,7 @@ def test_draws_follow_the_softmax_and_with_low_ceilings_do_not() -> None:
         return chi_square_p(drawn.ids, exact)
 
     assert p_of(6.0) > 1e-5, "seed 3"
-    assert p_of(0.1) < 1e-10, "ceilings at the mean go unnoticed"
+    assert p_of(0.1) < 1e-8, "ceilings at the mean go unnoticed"
 
 
 def test_the_audit_knows_the_ceilings_of_cells() -> None:

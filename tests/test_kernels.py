@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import cache
 from math import inf
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from lazygumbel.kernels.types import (
     FLOOR,
     FULL,
     GAINS,
+    OVER,
     REFERENCE,
     SCORED,
     SEGMENT,
@@ -39,6 +41,8 @@ from lazygumbel.kernels.types import (
     VIOLATIONS,
     WORDS,
     Asked,
+    Batch,
+    Found,
     Outlook,
     Race,
     Run,
@@ -611,28 +615,152 @@ def test_sample_strata_and_weigh_sample(case: Case) -> None:
         )
 
 
-@pytest.mark.parametrize("case", [c for c, _ in NEAR if c.power == 1.0], ids=[n for c, n in NEAR if c.power == 1.0])
+every_plain_case = pytest.mark.parametrize(
+    "case", [c for c, _ in NEAR if c.power == 1.0], ids=[n for c, n in NEAR if c.power == 1.0]
+)
+"""Sums at another temperature are dense."""
+
+
+@every_plain_case
+@pytest.mark.parametrize("least", [0.0, 1e-4])
 @pytest.mark.parametrize("quantile", [0.0, 0.5, 1.0])
-def test_score_wide(case: Case, quantile: float) -> None:
-    """All rows are certain, the wider half, or none; sums at another temperature are dense."""
+def test_score_wide(case: Case, quantile: float, least: float) -> None:
+    """All rows are certain, the wider half, or none; or those of them that may weigh something."""
     run, _ = case.scanned(some)
     run.race.state[REFERENCE] = run.ceilings.shift
     twin = copy_of(run)
     widest = float(np.quantile(reference._widths(run), quantile)) * (1.001 if quantile == 1.0 else 1.0) - (
         quantile == 0
     )
-    found, expected = compiled.score_wide(run, 1.0, widest), reference.score_wide(twin, 1.0, widest)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    if np.isfinite(found):
+    found = compiled.score_wide(run, 1.0, (widest, widest), least)
+    assert found == reference.score_wide(twin, 1.0, (widest, widest), least)
+    if found:
         np.testing.assert_allclose(run.race.state[:4], twin.race.state[:4], rtol=1e-3, atol=1e-6)
         np.testing.assert_array_equal(run.race.ceilings, twin.race.ceilings)
         np.testing.assert_allclose(run.race.ends, twin.race.ends, rtol=1e-4)
-    assert (run.race.state[COUNT] > 0) == (quantile < 1.0) and (quantile > 0 or not np.isfinite(found) or found == 0)
+    assert least > 0 or (run.race.state[COUNT] > 0) == (quantile < 1.0)
+
+
+@every_plain_case
+def test_sample_to(case: Case) -> None:
+    seeds = np.array([1, 2, 3], dtype=np.uint64)
+    unit = float(np.linalg.norm(case.theta)) / case.temperature / np.sqrt(max(case.d - 1, 1))
+    sizes = []
+    for rel_err in (0.5, 0.02, 0.005, 1e-6):
+        run, outlook = case.scanned(some)
+        compiled.set_reference(run, outlook)
+        twin = copy_of(run)
+        rules = rel_err, 100.0 * case.n, (0.8, 0.5)
+        found, expected = compiled.sample_to(run, unit, rules, seeds), reference.sample_to(twin, unit, rules, seeds)
+        assert abs(len(found.positions) - len(expected.positions)) <= 0.02 * len(expected.positions)
+        sizes.append(len(found.positions))
+        assert run.race.state[COUNT] == twin.race.state[COUNT]
+        if len(found.positions) == len(expected.positions) > 0:
+            assert (found.positions == expected.positions).mean() > 0.98
+    assert sizes[0] in (256, 0) and sizes[-1] in (0, 256)  # no more than allowed; or nothing is left to chance
+
+
+def test_set_reference_of_a_scan_at_a_higher_temperature() -> None:
+    for held in (case(33, (4, 3), 0.5, FULL), case(40, (6, 3), 0.01, FULL, power=12.0)):
+        run, outlook = held.scanned(nobody)
+        twin = copy_of(run)
+        found, expected = compiled.set_reference(run, outlook), reference.set_reference(twin, outlook)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        np.testing.assert_allclose(run.race.state, twin.race.state, rtol=1e-6)
+        np.testing.assert_allclose(run.race.weights, twin.race.weights, rtol=1e-3)
+
+
+def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
+    """Thetas of several lengths, for which other rows are excluded."""
+    rng, index = np.random.default_rng(1), held.index
+    thetas = (rng.normal(size=(count, held.d)) * rng.lognormal(size=(count, 1))).astype(np.float32)
+    slots = [index.layout.slots(np.arange(b % 4)) for b in range(count)]
+    return (
+        index.asked(held.temperature, delta=1e-4, size=size),
+        Batch(
+            thetas,
+            np.array([index.quantiles(1e-4, float(np.linalg.norm(t)) / held.temperature) for t in thetas]),
+            rng.integers(2**63, size=(count, 2)).astype(np.uint64),
+            np.concatenate(slots),
+            np.cumsum([len(some) for some in slots]),
+            np.full(count, size),
+        ),
+        Found.room(count, size),
+    )
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+@pytest.mark.parametrize("d", [3, 33])
+def test_race_thetas(d: int, distinct: bool) -> None:
+    held = case(d, (2, 2), 0.5, FULL)
+    asked, batch, found = batch_of(held, 12, 5)
+    expected, race, claims = Found.room(12, 5), race_of(held.index, nobody), np.zeros(3, dtype=np.int64)
+    for first, last in ((4, 12), (0, 4)):  # in whatever order
+        compiled.open_race(
+            held.index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
+        )
+        claims[:] = 0
+        compiled.race_thetas(held.index.stored, asked, batch, (first, last), race, claims, (10**6, distinct), found)
+    reference.open_race(held.index.stored, batch.excluded[: batch.ends[0]], race)
+    reference.race_thetas(held.index.stored, asked, batch, (0, 12), race, claims, (10**6, distinct), expected)
+    np.testing.assert_array_equal(found.positions, expected.positions)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    for name in ("drawn", "violations", "far"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert np.abs(found.rows - expected.rows).max() <= 1
+    for b in range(12):
+        assert not np.isin(found.positions[b], np.arange(b % 4)).any()
+
+
+@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])
+def test_enter_is_the_same_with_an_assistant(held: Case) -> None:
+    """On another thread, which may come early, late or never; also where ceilings are out of range at first."""
+    index, asked, number = held.index, held.asked(), np.uint64(5)
+    runs, powers = [], []
+    for helped in ("never", "early", "late", "meanwhile", "by the twin"):
+        race, claims = race_of(index, some), np.zeros(3, dtype=np.int64)
+        claims[OVER] = helped != "meanwhile"  # otherwise it would linger
+        arguments = index.stored, asked, held.theta, number, race, claims
+        if helped == "early":
+            compiled.assist(*arguments)
+        if helped == "meanwhile":
+            thread = Thread(target=compiled.assist, args=arguments)
+            thread.start()
+        found = reference.enter(*arguments) if helped == "by the twin" else compiled.enter(*arguments)
+        if helped == "late":
+            compiled.assist(*arguments)
+        if helped == "meanwhile":
+            claims[OVER] = 1
+            thread.join()
+        runs.append((race.ceilings.copy(), race.weights.copy(), race.sums.copy()))
+        powers.append(found[1].power)
+    for ceilings, weights, sums in runs[1:-1]:
+        np.testing.assert_array_equal(ceilings, runs[0][0])
+        np.testing.assert_array_equal(weights, runs[0][1])
+        np.testing.assert_array_equal(sums, runs[0][2])
+    np.testing.assert_allclose(runs[-1][2], runs[0][2], rtol=2e-2)
+    np.testing.assert_allclose(powers, powers[0], rtol=1e-6)
+    assert (powers[0] > 1.0) == (held.temperature < 0.01)
+
+
+def test_a_theta_alone_has_the_assistant_of_a_batch() -> None:
+    held = case(33, (4, 3), 0.5, SHORT, FULL)
+    asked, batch, found = batch_of(held, 1, 5)
+    again = Found.room(1, 5)
+    for room, helped in ((found, False), (again, True)):
+        race, claims = race_of(held.index, nobody), np.zeros(3, dtype=np.int64)
+        claims[OVER] = 1
+        if helped:
+            compiled.assist_theta(held.index.stored, asked, batch, race, claims)
+            assert claims[1] > 0  # it did some of the work
+        compiled.race_thetas(held.index.stored, asked, batch, (0, 1), race, claims, (10**6, False), room)
+    np.testing.assert_array_equal(found.positions, again.positions)
+    np.testing.assert_array_equal(found.values, again.values)
 
 
 def test_a_sample_of_nothing_weighs_nothing() -> None:
     nothing = np.zeros(4), np.ones(4, dtype=np.float32), 1.0
-    assert compiled.weigh_sample(*nothing) == reference.weigh_sample(*nothing) == (0.0,) * 4
+    assert compiled.weigh_sample(*nothing) == reference.weigh_sample(*nothing) == (0.0,) * 5
 
 
 @pytest.mark.parametrize("k", [1, 10, 100])

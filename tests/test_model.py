@@ -168,7 +168,7 @@ def test_describe_reads_no_array(tmp_path: Path) -> None:
     facts = describe(tmp_path / "model")
     assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (100, 3, "float32", True)
     assert facts["index"] == {"kind": "partition", "cells": 5, "coordinates": [4, 4], "calibration": None}
-    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 6
+    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 7
     LogLinear.build(make_rows(10, 2)).save(tmp_path / "plain")
     assert describe(tmp_path / "plain")["names"] is False
     with pytest.raises(ValueError, match="no such folder"):
@@ -472,9 +472,9 @@ def test_the_top_is_the_true_one(norms: float) -> None:
         ({"coordinates": (0, 1)}, "coordinates must be a pair of 1, 2, 3"),
         ({"coordinates": 4}, "coordinates"),
         ({"coordinates": (2, 2, 2)}, "coordinates"),
-        ({"scale": 0.0}, "scale"),
-        ({"scale": -1.0}, "scale"),
-        ({"scale": np.nan}, "scale"),
+        ({"thetas": np.ones((3, 2))}, "thetas has 2 columns"),
+        ({"thetas": np.array([[np.nan] * 3])}, "thetas holds NaN"),
+        ({"thetas": "many"}, "thetas must hold real numbers"),
     ],
 )
 def test_bad_cells_are_refused(arguments: dict[str, object], error: str) -> None:
@@ -492,8 +492,10 @@ def test_rows_that_are_not_finite_are_refused_by_number() -> None:
 
 def test_colder_thetas_get_finer_codes() -> None:
     rows = make_rows(3000, 32, seed=19)
-    hot, plain, cold = (PartitionIndex.build(rows, scale=scale, rng=0).coordinates for scale in (0.1, None, 100.0))
-    assert hot > plain >= cold
+    like = make_rows(50, 32, seed=20)
+    hot, warm, cold = (PartitionIndex.build(rows, thetas=s * like, rng=0).coordinates for s in (0.1, 20.0, 100.0))
+    plain = PartitionIndex.build(rows, rng=0).coordinates
+    assert hot > warm >= cold and hot > plain
     assert PartitionIndex.build(10 * rows, rng=0).coordinates == plain  # the default is relative to the rows
 
 

@@ -167,7 +167,7 @@ def test_standard_errors_of_log_z_are_honest(norms: str) -> None:
 def test_z_is_unbiased_with_codes_that_are_worthless(
     norms: str, limits: tuple[float, float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lazygumbel.methods.sums.for_sums", lambda *_: Effort(0.0, 0.0, np.inf, limits))
+    monkeypatch.setattr("lazygumbel.methods.sums.for_sums", lambda *_: Effort(0.0, 0.0, 0.0, (np.inf, np.inf), limits))
     rng = np.random.default_rng(3)
 
     def garbled(lines: np.ndarray) -> np.ndarray:
@@ -326,7 +326,9 @@ def test_bounded_refuses_other_indexes_and_bad_knobs() -> None:
 def test_a_race_that_is_broken_off_is_finished_not_thrown_away(distinct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With hardly any patience: rows that make a race long are as likely as ever, and times are exponential."""
     monkeypatch.setattr("lazygumbel.methods.racing.patience_of", lambda _: 20)
-    coarse = Effort(0.0, 0.0, np.inf, (-np.inf, np.inf, np.inf))  # by the first part of codes, whatever that costs
+    coarse = Effort(
+        0.0, 0.0, 0.0, (np.inf, np.inf), (-np.inf, np.inf, np.inf)
+    )  # by the first part of codes, whatever that costs
     monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: coarse)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 32)) / np.sqrt(32)

@@ -258,7 +258,7 @@ def test_the_default_needs_its_index():
 def test_blocks_and_chunks_change_nothing(monkeypatch, method, index):
     """Memory is bounded by going block by block, dense or lazy; here the blocks are small. (A gap of 50 is dense.)"""
     monkeypatch.setattr("lazygumbel.methods.base._SCORES_AT_ONCE", 300)
-    monkeypatch.setattr("lazygumbel.methods.exhaustive._SCORES_AT_ONCE", 1)
+    monkeypatch.setattr("lazygumbel.methods.dense._SCORES_AT_ONCE", 1)
     monkeypatch.setattr("lazygumbel.methods.draw._ROWS_AT_ONCE", 5_000)
     drawn = model_of(index)(theta_of(), temperature=0.05).sample(50_000, method=method, rng=26)
     p = chi_square_p(drawn.ids, probabilities_of(rows_of("unit"), theta_of(), 0.05))

@@ -23,6 +23,7 @@ from lazygumbel.kernels.types import (
     BYTES,
     CHUNK,
     FIXED_POINT,
+    FULL,
     GROUP,
     MASS,
     REFERENCE,
@@ -117,8 +118,10 @@ def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float)
     least *= race.sums.sum()
     for cell in range(levels.shape[0]):
         level = levels[cell]
+        part, largest = min(int(level), FULL) - SHORT, sketch.largest
         # A block with rows of two cells may be looked at more closely than this one asks for.
-        if level == BYTES or unit * sketch.largest[level - SHORT, cell] > widest[level - SHORT]:
+        narrow = unit * largest[part, cell] <= widest[part] and unit * largest[FULL - SHORT, cell] <= widest[1]
+        if level == BYTES or not narrow:
             for place in range(sketch.starts[cell], sketch.starts[cell + 1]):
                 block = place // 2
                 deviation, most = unit * _width(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]

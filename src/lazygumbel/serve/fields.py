@@ -11,6 +11,8 @@ __all__ = ["FIELDS", "METHODS", "Field"]
 
 _LARGEST_SEED = 2**53 - 1
 """Beyond it JavaScript has no whole numbers of its own."""
+_COLDEST, _SMALLEST = 1e-30, 1e-9
+"""Below these, logits overflow, and errors are lost in the rounding of float32."""
 METHODS = ("bounded", "calibrated", "exhaustive", "fixed-cutoff", "lazy", "top-k", "uniform-tail")
 
 
@@ -35,6 +37,10 @@ def _whole(text: str) -> int:
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def _least(number: float, name: str, least: float) -> float:
+    return check_number(number, name, least=least)
 
 
 def _truth(text: str) -> bool:
@@ -88,8 +94,8 @@ _COUNT = {"type": "integer", "minimum": 1}
 FIELDS: dict[str, Field] = {
     "theta": Field(THETA, lambda value: value),
     "temperature": Field(
-        {"type": "number", "exclusiveMinimum": 0, "default": 1.0, "description": "Divides the inner products."},
-        lambda value: check_number(value, "temperature", above=0.0),
+        {"type": "number", "minimum": _COLDEST, "default": 1.0, "description": "Divides the inner products."},
+        lambda value: _least(check_number(value, "temperature", above=0.0), "temperature", _COLDEST),
         _number,
     ),
     "size": Field(
@@ -115,15 +121,15 @@ FIELDS: dict[str, Field] = {
     ),
     "method": Field({"type": "string", "enum": list(METHODS), "description": "By default the model's."}, _method, str),
     "delta": Field(
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description": "Total variation distance "
+        {"type": "number", "minimum": _SMALLEST, "exclusiveMaximum": 1, "description": "Total variation distance "
          "that draws may have from the softmax."},
-        lambda value: check_number(value, "delta", above=0.0, below=1.0),
+        lambda value: _least(check_number(value, "delta", above=0.0, below=1.0), "delta", _SMALLEST),
         _number,
     ),
     "rel_err": Field(
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description": "Relative standard error of Z "
+        {"type": "number", "minimum": _SMALLEST, "exclusiveMaximum": 1, "description": "Relative standard error of Z "
          "to aim at."},
-        lambda value: check_number(value, "rel_err", above=0.0, below=1.0),
+        lambda value: _least(check_number(value, "rel_err", above=0.0, below=1.0), "rel_err", _SMALLEST),
         _number,
     ),
     "log_prob": Field(

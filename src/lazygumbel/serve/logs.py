@@ -29,7 +29,8 @@ def set_up() -> None:
     """Send the lines of the service, and of its server, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
-    for name in ("lazygumbel.serve", "uvicorn.error"):
+    logging.captureWarnings(True)
+    for name in ("lazygumbel.serve", "uvicorn.error", "py.warnings"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
     _LOGGER.setLevel(logging.INFO)

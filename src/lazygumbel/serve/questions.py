@@ -93,13 +93,13 @@ def read_binary(
 
 
 def _values(verb: str, takes: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, each by its own check; null counts as not given."""
+    """The arguments, each by its own check."""
     if "theta" not in given:
         raise ValueError(f"{verb} needs theta")
     for name in given:
         if name not in takes:
             raise ValueError(f"{verb} takes no {name!r}; it takes {', '.join(takes)}")
-    return {name: FIELDS[name].read(value) for name, value in given.items() if name != "theta" and value is not None}
+    return {name: FIELDS[name].read(value) for name, value in given.items() if name != "theta"}
 
 
 def _question(verb: str, values: dict[str, Any], thetas: Thetas, served: Served, limits: Limits) -> Question:

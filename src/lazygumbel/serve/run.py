@@ -42,6 +42,8 @@ def run(
 
     `announce` is called with the address once requests are taken.
     """
+    if not 0 <= port < 2**16:
+        raise ValueError(f"port must be from 0 to 65535, not {port}")
     local = host in LOOPBACK
     if not (local or token or insecure):
         raise ValueError(
@@ -81,8 +83,6 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OverflowError:
-        raise ValueError(f"port must be from 0 to 65535, not {port}") from None
     except OSError as error:
         raise ValueError(f"host, port: cannot listen on {host}, port {port} ({error.strerror})") from None
 

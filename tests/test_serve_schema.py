@@ -36,7 +36,7 @@ def server() -> Iterator[Server]:
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     database=None,

@@ -40,6 +40,7 @@ async function refresh() {
   truth = null;
   changed = true;
   remember();
+  $("answer").setAttribute("aria-busy", "true");
   if (running) return;
   running = true;
   while (changed) {
@@ -54,6 +55,7 @@ async function refresh() {
     }
   }
   running = false;
+  $("answer").setAttribute("aria-busy", "false");
 }
 
 async function round() {
@@ -62,7 +64,10 @@ async function round() {
   if (key !== topKey) {
     top = await ask("top-k", { ...given, k: Math.min(RANKED, info.limits.size) });
     topKey = key;
-    if (state.temperature === null) setTemperature(firstTemperature(top.scores));
+    if (state.temperature === null) {
+      setTemperature(firstTemperature(top.scores));
+      remember();
+    }
   }
   const [drawn, rest] = await Promise.all([ask("sample-without-replacement", drawsAsked()), askRest()]);
   answer = digest(top, drawn, rest);

@@ -14,7 +14,7 @@ export class QueryField {
     this.asked = 0;
     input.addEventListener("input", () => this.complete());
     input.addEventListener("keydown", (event) => this.onKey(event));
-    input.addEventListener("blur", () => setTimeout(() => this.close(), 120));
+    input.addEventListener("blur", () => setTimeout(() => document.activeElement === input || this.close(), 120));
     list.addEventListener("pointerdown", (event) => {
       const item = event.target.closest("li");
       if (!item) return;

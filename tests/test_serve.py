@@ -4,6 +4,7 @@ import ast
 import base64
 import json
 import math
+import re
 import sys
 from array import array
 from collections.abc import Iterator
@@ -399,6 +400,15 @@ def test_without_the_extra_the_command_names_the_cure(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(app, ["serve", str(tmp_path)])
     assert result.exit_code == 2
     assert "pip install 'lazygumbel[serve]'" in result.output
+
+
+def test_the_python_on_the_page_of_the_docs_runs(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "service.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(block.replace("http://127.0.0.1:8000", server.url), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3
+    assert printed[2] == "[0, 1]"  # all tie at theta zero
 
 
 def test_the_client_imports_the_standard_library_alone() -> None:

@@ -17,7 +17,7 @@ export function power(x, digits = 2) {
   if (x === 0) return "0";
   const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
   const raised = [...String(Number(exponent))].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join("");
-  return mantissa === "1" ? `10${raised}` : `${mantissa} × 10${raised}`;
+  return mantissa === "1" ? `10${raised}` : `${mantissa}\u00a0×\u00a010${raised}`;
 }
 
 // A probability: per cent down to a thousandth of one, then powers of ten.
@@ -34,7 +34,8 @@ export function chance(p) {
 export function relative(r) {
   if (r === 0) return "exact";
   if (!Number.isFinite(r)) return "±?";
-  return `±${r >= 0.0005 ? (100 * r).toFixed(r >= 0.1 ? 0 : r >= 0.01 ? 1 : 2) : power(100 * r, 1)}%`;
+  if (r < 1e-6) return "±<10⁻⁴%"; // less than the rounding of float32
+  return `±${r >= 0.00005 ? (100 * r).toFixed(r >= 0.1 ? 0 : r >= 0.01 ? 1 : 2) : power(100 * r, 1)}%`;
 }
 
 export const milliseconds = (ms) => (ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : `${ms.toFixed(ms >= 10 ? 0 : 1)} ms`);

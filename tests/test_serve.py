@@ -315,6 +315,10 @@ def test_what_is_not_asked_for_rightly_gets_its_own_status(server: Server) -> No
     assert send(server, "POST", "/v1/sample", "theta=0", Content_Type="text/plain").status == 415
     assert send(server, "POST", "/v1/sample?size=3", {"theta": 0}).status == 422
     assert send(server, "GET", "/v1/rows?name=river&prefix=r").status == 422
+    many = ",".join(str(i % N) for i in range(10_000))
+    assert send(server, "GET", f"/v1/rows?ids={many}").status == 200
+    reply = send(server, "GET", f"/v1/rows?ids={many},1")
+    assert (reply.status, "at most 10,000" in reply.json["error"]) == (422, True)
     assert send(server, "POST", "/v1/reload", "").status == 404  # only with a token
     assert send(server, "GET", "/v1/info", Host="evil.example").status == 421
     assert send(server, "GET", "/v1/info", Host=f"localhost:{server.port}").status == 200

@@ -149,6 +149,8 @@ class Routes:
             given = [int(i) if i.isascii() and i.isdigit() and len(i) < 19 else i for i in query["ids"].split(",")]
             self._service.limits.allow(len(given), "size", "the number of ids")
             ids = ids_of(given, "ids", served)
+        if vectors == "true":
+            self._service.limits.allow(len(ids) * served.model.features.d, "answers", "the length of the answer")
         found = {"ids": ids.tolist(), "names": served.names_of(ids), "version": served.version}
         return found | ({"vectors": served.model.features.gather(ids).tolist()} if vectors == "true" else {})
 

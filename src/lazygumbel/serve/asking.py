@@ -87,8 +87,8 @@ def _picked_seed() -> int:
     return secrets.randbits(53)
 
 
-def _total(counts: Any) -> int:
-    return int(np.sum(counts))
+def _total(counts: int | list[int]) -> int:
+    return counts if isinstance(counts, int) else sum(counts)
 
 
 def _exclude(group: Sequence[Question], *, alone: bool) -> Any:

@@ -40,16 +40,7 @@ def create_app(
 
     if token is not None and not (token.isascii() and token.isprintable() and len(token) >= 8 and " " not in token):
         raise ValueError("token must be at least 8 printable ASCII characters without blanks")
-    loader: Loader | None = None
-    if isinstance(model, Path):
-        folder = model
-
-        def load() -> Served:
-            return open_folder(folder)
-
-        loader, served = load, load()
-    else:
-        served = Served.of(model, "1")
+    served, loader = _open(model)
     service = Service(served, limits=limits or Limits(), loader=loader)
 
     @asynccontextmanager
@@ -76,6 +67,17 @@ def create_app(
     if token is not None:
         schemas.demand_token(app)
     return app
+
+
+def _open(model: Model | Path) -> tuple[Served, Loader | None]:
+    """The model made ready and, for a folder, how to load it again."""
+    if not isinstance(model, Path):
+        return Served.of(model, "1"), None
+
+    def load() -> Served:
+        return open_folder(model)
+
+    return load(), load
 
 
 def _add_routes(app: FastAPI, routes: Routes) -> None:

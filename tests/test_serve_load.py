@@ -213,7 +213,7 @@ def test_a_full_queue_is_429_with_retry_after_and_the_client_comes_again() -> No
             statuses[reply.status] += 1
             assert reply.status == 200 or reply.headers["retry-after"] == "1"
 
-        run_clients(12, one)
+        run_clients(8, one)
         assert 429 in statuses and set(statuses) <= {200, 429}
         refused = [line for line in server.log_lines() if line.get("status") == 429]
         assert len(refused) > statuses[429]  # clients were refused too, and came again

@@ -19,6 +19,9 @@ HEADER: dict[str, Any] = {
 }
 
 
+FASTER = "One sample is drawn faster than by brute force"
+
+
 def fake_run() -> list[Section]:
     """Sections as a run would give them; every number of `ours` is made up."""
     sizes = [10_000.0, 40_000.0, 160_000.0, 400_000.0]
@@ -32,9 +35,8 @@ def fake_run() -> list[Section]:
             "and one by brute force.\n\nThe bound on the total variation distance is in closed form, so that it needs "
             "no samples; its mean and standard deviation over 100 thetas are given.",
             [
-                Verdict(
-                    "One sample is drawn faster than by brute force", "Bounded (ours)", "4.65x", "71.3x (fake)", True
-                ),
+                Verdict(FASTER, "Bounded (ours)", "4.65x", "71.3x (fake)", True, "held-out thetas"),
+                Verdict(FASTER, "Bounded (ours)", "4.65x", "80x (fake)", True, "theta a row"),
                 Verdict(
                     "The bound on the total variation is of the order of 10⁻⁴",
                     "Bounded (ours)",

@@ -70,15 +70,16 @@ def test_it_runs_and_reports(app: typer.Typer, asked: list[dict[str, Any]], tmp_
     source = Source.of("synthetic", 3)
     assert settings == {"out": tmp_path, "source": source, "quick": True, "only": ["figure-2", "table-1"]}
     lines = result.stdout.splitlines()
-    assert re.split(" {2,}", lines[0].rstrip()) == ["claim", "method", "paper", "this run", "holds"]
+    assert re.split(" {2,}", lines[0].rstrip()) == ["claim", "method", "thetas", "paper", "this run", "holds"]
     assert re.split(" {2,}", lines[2].rstrip()) == [
         "One sample is drawn faster than by brute force",
         "Bounded (ours)",
+        "held-out thetas",
         "4.65x",
         "71.3x (fake)",
         "yes",
     ]
-    assert lines[-2] == f"4 of 4 claims hold in this run: {tmp_path / 'report.html'}"
+    assert lines[-2] == f"5 of 5 claims hold in this run: {tmp_path / 'report.html'}"
     assert lines[-1].startswith(f"{store.folder} (3 MB) only serves to go on with this run, and may be deleted")
     assert (tmp_path / "report.html").exists() and (tmp_path / "figures" / "small.png").exists()
 
@@ -113,6 +114,7 @@ def test_json(app: typer.Typer, asked: list[dict[str, Any]], tmp_path: Path) -> 
         "paper": None,
         "measured": "yes",
         "holds": True,
+        "thetas": "",
     }
     assert not asked[0]["only"] and asked[0]["source"] == Source.of("glove", 0) and asked[0]["quick"] is False
 

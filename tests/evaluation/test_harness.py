@@ -82,10 +82,24 @@ def test_a_contender_may_have_one_thread_of_its_own(monkeypatch: pytest.MonkeyPa
 
 
 def test_brute_force_is_timed_at_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = Time(monkeypatch)
-    variants = {name: time.worker(name, cost) for name, cost in (("slow", 3.0), ("quick", 1.0), ("middling", 2.0))}
-    chosen = brute_force.quickest(variants, [1.0] * 8, Pace(passes=7))
-    assert chosen.call(1.0)[0] == "quick" and len(chosen.arguments) == 8
+    """Of variants the quickest; with all threads or with one, argument by argument: they may wait for each other."""
+    time, alone = Time(monkeypatch), []
+
+    @contextmanager
+    def one_thread() -> Generator[None]:
+        alone.append(True)
+        yield
+        alone.pop()
+
+    monkeypatch.setattr(clock, "one_blas_thread", one_thread)
+
+    def threaded(argument: float) -> None:
+        time.now += argument if alone else 4.0
+
+    variants = {"slow": time.worker("slow", 100.0), "quick": threaded, "middling": time.worker("middling", 50.0)}
+    found = brute_force.compare(variants, {"ours": time.worker("ours", 0.5)}, np.array([1.0, 3.0, 9.0]), Pace(passes=3))
+    assert found["exact"].by_argument.tolist() == [1.0, 3.0, 4.0] and found["exact"].median == 3.0
+    assert found["ours"].by_argument.tolist() == [0.5, 1.5, 4.5] and list(found) == ["exact", "ours"]
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.01])

@@ -215,9 +215,15 @@ class TestPage:
         assert marked == [False, False, False, True]
         assert [held.get("class") for tag, held in page.elements if tag == "tr"] == [None, None, "paper"]
 
+    def test_kinds_of_thetas_stand_side_by_side(self, reports: Callable[..., Written]) -> None:
+        text = reports(fake_run).text
+        (row,) = (line for line in text.splitlines() if "71.3x" in line and "<a " in line)
+        assert row.index("✓ holds</span> 71.3x (fake)") < row.index("✓ holds</span> 80x (fake)")
+        assert row.count("<td") == 3 and 'colspan="2"' in text, "a claim without kinds has the width of both"
+
     def test_claims_are_counted_by_method(self, reports: Callable[..., Written]) -> None:
         text = reports(fake_run).page.text
-        assert "Of claims about Bounded (ours) 6 of 6; TopKOnly (no tail) 0 of 1." in text
+        assert "By method: Bounded (ours) 7 of 7; TopKOnly (no tail) 0 of 1." in text
         assert "a ± b is a mean and the standard deviation over thetas" in text
 
     def test_the_parser_refuses_what_is_not_nested(self) -> None:
@@ -296,10 +302,17 @@ class TestWriting:
 
     def test_headline(self) -> None:
         table = headline(fake_run())
-        assert table.title == "6 of 7 claims hold in this run"
-        assert table.columns == ["claim", "method", "paper", "this run", "holds"] and table.printed_columns == [2]
-        assert table.rows[0][1:] == ["Bounded (ours)", "4.65x", "71.3x (fake)", "yes"]
-        assert table.rows[2][2] == page_module._NOTHING and [row[4] for row in table.rows].count("no") == 1
+        assert table.title == "7 of 8 claims hold in this run"
+        assert table.columns == [
+            "claim",
+            "method",
+            "thetas",
+            "paper",
+            "this run",
+            "holds",
+        ] and table.printed_columns == [3]
+        assert table.rows[0][1:] == ["Bounded (ours)", "held-out thetas", "4.65x", "71.3x (fake)", "yes"]
+        assert table.rows[3][3] == page_module._NOTHING and [row[5] for row in table.rows].count("no") == 1
         assert headline(small_run()).title == "1 of 1 claim holds in this run"
 
     @pytest.mark.parametrize(

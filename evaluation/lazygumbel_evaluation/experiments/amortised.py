@@ -7,7 +7,7 @@ import numpy as np
 from lazygumbel.progress import Task
 from lazygumbel_evaluation.experiments import figure_2
 from lazygumbel_evaluation.harness.bench import Bench
-from lazygumbel_evaluation.harness.thetas import Protocol, printed
+from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Cell, Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import key, label
 from lazygumbel_evaluation.report.wording import duration, times
@@ -77,18 +77,20 @@ def _verdicts(whole: dict[str, Any], protocol: Protocol, called: str, name: str,
     speedup = _cost(whole, protocol, "exact") / _cost(whole, protocol, name)
     return [
         Verdict(
-            f"Building has paid after at most {_PAPER_PAYS:,} draws, {called}",
+            f"Building has paid after at most {_PAPER_PAYS:,} draws",
             method,
-            printed(protocol, f"about {_PAPER_PAYS:,}"),
+            f"about {_PAPER_PAYS:,}",
             _count(pays),
             pays is not None and pays <= _PAPER_PAYS,
+            called,
         ),
         Verdict(
-            f"{_DRAWS:,} draws are faster than by brute force, building included, {called}",
+            f"{_DRAWS:,} draws are faster than by brute force, building included",
             method,
             None,
             times(speedup),
             speedup > 1,
+            called,
         ),
     ]
 

@@ -11,7 +11,7 @@ from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.brute_force import DENSE
 from lazygumbel_evaluation.harness.ranks import SHARED, count_ranks
 from lazygumbel_evaluation.harness.ranks import expected_seconds as seconds_of_draws
-from lazygumbel_evaluation.harness.thetas import Protocol, printed
+from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import SOFTMAX, key, label
 from lazygumbel_evaluation.report.wording import instead_of
@@ -54,11 +54,12 @@ def run(bench: Bench, task: Task) -> Section:
         "of counts at least as far from the true probabilities, from simulated draws.",
         [
             Verdict(
-                f"Draws follow the softmax at {f['theta']}, {bench.protocols[f['protocol']]}",
+                f"Draws follow the softmax at the {f['shape']} theta",
                 label(Bounded()),
-                printed(f["protocol"], "closely matches"),
-                f"p = {f['p']['ours']:.3g} ({f['p']['exact']:.3g} of brute force)",
+                "closely matches",
+                f"{f['theta']}: p = {f['p']['ours']:.3g} ({f['p']['exact']:.3g} of brute force)",
                 f["p"]["ours"] > _LEVEL,
+                bench.protocols[f["protocol"]],
             )
             for f in found
         ],
@@ -73,11 +74,11 @@ def _count(bench: Bench, protocol: Protocol, task: Task) -> list[dict[str, Any]]
     rng, names = bench.rng(f"bins {protocol}"), bench.theta_names(protocol)
     ranked = np.argsort(oracle.masses[:, 0])
     found: list[dict[str, Any]] = []
-    for t in (int(ranked[-1]), int(ranked[0])):
+    for shape, t in (("most peaked", int(ranked[-1])), ("flattest", int(ranked[0]))):
         exact, ours = (count_ranks(bench, protocol, oracle, t, draws, m, rng) for m in (DENSE, Bounded()))
         p = {name: chi_square_p(c, oracle.masses[t], rng) for name, c in (("exact", exact), ("ours", ours))}
         counts = {"true": oracle.masses[t].tolist(), "exact": exact.tolist(), "ours": ours.tolist()}
-        found.append({"protocol": protocol, "theta": names[t], **counts, "p": p})
+        found.append({"protocol": protocol, "shape": shape, "theta": names[t], **counts, "p": p})
         task.advance(0.5 / len(bench.protocols))
     return found
 
@@ -85,7 +86,7 @@ def _count(bench: Bench, protocol: Protocol, task: Task) -> list[dict[str, Any]]
 def _table(found: dict[str, Any], called: str, edges: list[int], draws: int) -> Table:
     firsts = [1, *(e + 1 for e in edges[:-1])]
     return Table(
-        f"theta: {found['theta']}, {called}",
+        f"The {found['shape']} theta, {found['theta']}: {called}",
         ["ranks", "true probability", label(DENSE), label(Bounded())],
         [
             [f"{first:,} to {last:,}", f"{p:.4f}", f"{a / draws:.4f}", f"{b / draws:.4f}"]
@@ -99,7 +100,7 @@ def _figure(number: int, found: dict[str, Any], called: str, edges: list[int], d
     shares = ((DENSE, found["exact"]), (Bounded(), found["ours"]))
     return Figure(
         f"bins-{number}",
-        f"Draws by rank, theta: {found['theta']}, {called}",
+        f"Draws by rank, the {found['shape']} theta, {found['theta']}: {called}",
         "rank of the row, up to",
         "share of the draws",
         [

@@ -11,7 +11,7 @@ from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.brute_force import DENSE
 from lazygumbel_evaluation.harness.ranks import SHARED, count_ranks
 from lazygumbel_evaluation.harness.ranks import expected_seconds as seconds_of_draws
-from lazygumbel_evaluation.harness.thetas import Protocol, printed
+from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import key, label
 from lazygumbel_evaluation.report.wording import instead_of, plain, spread
@@ -79,7 +79,7 @@ def run(bench: Bench, task: Task) -> Section:
         f"one where there is none in {_LEVEL:.0%} of all runs. The softmax cut off after the top {cut.k:,} rows goes "
         f"through the same test, to show that it can tell. Draws of Bounded are asked for {SHARED} at a time: they "
         "share a scan of the codes, and each runs a race of its own.",
-        [_verdict(protocol, called, labels["ours"], found[protocol]) for protocol, called in bench.protocols.items()],
+        [_verdict(called, labels["ours"], found[protocol]) for protocol, called in bench.protocols.items()],
         [_table(called, found[protocol], labels) for protocol, called in bench.protocols.items()],
         [
             _figure(protocol, called, found[protocol].errors["tops"], methods)
@@ -104,14 +104,15 @@ def _measure(bench: Bench, protocol: Protocol, methods: dict[str, Sampler], task
     return _Found(errors, p)
 
 
-def _verdict(protocol: Protocol, called: str, method: str, found: _Found) -> Verdict:
+def _verdict(called: str, method: str, found: _Found) -> Verdict:
     errors, p = found.errors["tops"], found.p["tops"]["ours"]
     return Verdict(
-        f"Errors do not differ significantly from those of exact draws, {called}",
+        "Errors do not differ significantly from those of exact draws",
         method,
-        printed(protocol, "not significantly different"),
+        "not significantly different",
         f"p = {p:.2g}: {errors['ours'].mean():.3g} against {errors['exact'].mean():.3g}",
         p > _LEVEL,
+        called,
     )
 
 

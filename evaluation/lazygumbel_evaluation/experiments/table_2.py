@@ -11,8 +11,6 @@ from lazygumbel.methods import Estimator, Exhaustive, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
 from lazygumbel_evaluation.harness.bench import Bench, Within
-from lazygumbel_evaluation.harness.brute_force import quickest
-from lazygumbel_evaluation.harness.clock import take_turns
 from lazygumbel_evaluation.harness.learning import RATE, Climb, training_set
 from lazygumbel_evaluation.report.section import Cell, Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import key, label
@@ -80,8 +78,7 @@ def _exact_seconds(bench: Bench) -> float:
     ask = bench.asking(bench.model, lambda dist: dist.expectation(method=Exhaustive()))
 
     def measure() -> float:
-        one = quickest({"dense": ask}, bench.leading.rows[: bench.budget.thetas], bench.budget.pace)
-        return take_turns({"exact": one}, bench.budget.pace)["exact"].median
+        return bench.compare({"dense": ask}, {}, bench.leading.rows[: bench.budget.thetas])["exact"].median
 
     return float(bench.store.once("table-2-exact-seconds", measure))
 

@@ -22,7 +22,7 @@ from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Progress, Silent, Task
 from lazygumbel_evaluation.harness import baseline
-from lazygumbel_evaluation.harness.brute_force import DENSE
+from lazygumbel_evaluation.harness.brute_force import DENSE, Variants, compare
 from lazygumbel_evaluation.harness.budget import Budget
 from lazygumbel_evaluation.harness.clock import Clocked, Contender, take_turns
 from lazygumbel_evaluation.harness.oracle import Oracle
@@ -188,12 +188,11 @@ class Bench:
         """The call that puts a question to a model at a theta, `model(theta)` included."""
         return lambda theta: ask(model(theta, temperature=self.temperature))
 
-    def clock(
-        self, exact: Contender, calls: Mapping[str, Callable[[Vectors], object]], thetas: Vectors
+    def compare(
+        self, exact: Variants, calls: Mapping[str, Callable[[Vectors], object]], thetas: Vectors
     ) -> dict[str, Clocked]:
-        """Time calls at the same thetas, in turns with what is exact, which is called so."""
-        asked = {"exact": exact} | {name: Contender(call, thetas) for name, call in calls.items()}
-        return take_turns(asked, self.budget.pace)
+        """Time calls at the same thetas, in turns with brute force at its quickest, which is called "exact"."""
+        return compare(exact, calls, thetas, self.budget.pace)
 
 
 class Within:

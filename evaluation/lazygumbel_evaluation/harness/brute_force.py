@@ -1,6 +1,6 @@
 """Brute force in every way that may be quickest, so that what we are compared with is at its best."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from lazygumbel.features import Features
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
 from lazygumbel.threads import map_threads
-from lazygumbel_evaluation.harness.clock import Contender, Pace, take_turns
+from lazygumbel_evaluation.harness.clock import Clocked, Contender, Pace, best_of, take_turns
 
-__all__ = ["DENSE", "BruteForce", "Variants", "batch_samplers", "normalisers", "quickest", "samplers"]
+__all__ = ["DENSE", "BruteForce", "Variants", "batch_samplers", "compare", "normalisers", "samplers"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -37,16 +37,24 @@ _FASTMATH = {"reassoc", "contract", "nsz"}
 _LOG2_E = np.float32(1.4426950408889634)
 
 
-def quickest(variants: Variants, arguments: Any, pace: Pace) -> Contender:
-    """The variant that is quickest on a few of the arguments, with one thread of BLAS or with all, to be timed on all.
+def compare(
+    variants: Variants, calls: Mapping[str, Callable[[Vectors], Any]], arguments: Vectors, pace: Pace
+) -> dict[str, Clocked]:
+    """Time calls in turns with brute force, which is called "exact", all at the same arguments.
 
-    Times are compared by their medians; where the machine is busy, the threads of a product wait for each other.
+    Brute force has two contenders, the quickest variants with all threads of BLAS and with one, and at every argument
+    the quicker counts: where the machine is busy the threads of a product wait for each other, 8 ms for one of 0.1 ms,
+    and what we are compared with must not be slowed by that.
     """
-    tried = {
-        f"{name}, one thread: {alone}": Contender(call, arguments[:_TRIED], alone)
-        for name, call in variants.items()
-        for alone in (False, True)
-    }
+    chosen = {str(alone): _quickest(variants, arguments, pace, one_thread=alone) for alone in (False, True)}
+    asked = {name: Contender(call, arguments) for name, call in calls.items()}
+    found = take_turns(chosen | asked, pace)
+    return {"exact": best_of([found.pop(name) for name in chosen])} | found
+
+
+def _quickest(variants: Variants, arguments: Vectors, pace: Pace, *, one_thread: bool) -> Contender:
+    """The variant that is quickest on a few of the arguments, to be timed on all."""
+    tried = {name: Contender(call, arguments[:_TRIED], one_thread) for name, call in variants.items()}
     found = take_turns(tried, pace._replace(passes=_CHOOSING))
     return tried[min(found, key=lambda name: found[name].median)]._replace(arguments=arguments)
 

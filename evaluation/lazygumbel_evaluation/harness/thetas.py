@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lazygumbel.features import Features
 
-__all__ = ["MOST_THETAS", "Protocol", "Thetas", "choose", "hold_out", "printed", "protocols"]
+__all__ = ["MOST_THETAS", "Protocol", "Thetas", "choose", "hold_out", "protocols"]
 
 Protocol = Literal["held-out", "given", "row"]
 _CALLED: dict[Protocol, str] = {
@@ -61,8 +61,3 @@ def choose(features: Features, rng: np.random.Generator) -> Thetas:
 def _called(features: Features, ids: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.str_]:
     names = features.names
     return np.array([f"{kind} {i}" if names is None else names[i] for i in ids.tolist()])
-
-
-def printed(protocol: Protocol, text: str) -> str:
-    """A number of the paper's beside one of this run: where thetas are not rows, the two are not of a kind."""
-    return text if protocol == "row" else f"{text} (theta a row)"

@@ -29,7 +29,7 @@ _NOTHING = "–"  # noqa: RUF001  # a dash is meant
 _SHORT, _MANY = 44, 40
 """Up to so many characters are kept on one line; a table of more rows scrolls within its box."""
 _FIRST = ("data", "n", "d", "temperature")
-_COLUMNS = ["claim", "method", "paper", "this run", "holds"]
+_COLUMNS = ["claim", "method", "thetas", "paper", "this run", "holds"]
 
 
 def write_report(out: Path, header: dict[str, Any], sections: list[Section]) -> Path:
@@ -57,10 +57,10 @@ def headline(sections: list[Section]) -> Table:
     """Every claim: what the paper printed, what this run measured, and whether it holds."""
     verdicts = [verdict for section in sections for verdict in section.verdicts]
     rows: list[list[Cell]] = [
-        [v.claim, v.method, _NOTHING if v.paper is None else v.paper, v.measured, "yes" if v.holds else "no"]
+        [v.claim, v.method, v.thetas, _NOTHING if v.paper is None else v.paper, v.measured, "yes" if v.holds else "no"]
         for v in verdicts
     ]
-    return Table(f"{_score(verdicts)} in this run", _COLUMNS, rows, printed_columns=[2])
+    return Table(f"{_score(verdicts)} in this run", _COLUMNS, rows, printed_columns=[3])
 
 
 def _score(verdicts: list[Verdict]) -> str:
@@ -82,7 +82,11 @@ def _check_names(kind: str, names: list[str]) -> None:
 def _page(header: dict[str, Any], sections: list[Section], drawings: dict[str, Drawing]) -> str:
     on_data = f" on {escape(str(header['data']))}" if "data" in header else ""
     ordered = {key: header[key] for key in _FIRST if key in header} | header
-    facts = "".join(f"<div><dt>{_words(key)}</dt><dd>{_cell(value)}</dd></div>" for key, value in ordered.items())
+    facts = "".join(
+        f"<div><dt>{_words(key)}</dt><dd>{_cell(value)}</dd></div>"
+        for key, value in ordered.items()
+        if value is not None
+    )
     contents = "".join(
         f'<li><a href="#{section.name}">{escape(section.title)}</a>{_tally(section.verdicts)}</li>'
         for section in sections
@@ -120,7 +124,7 @@ _PAPER = (
     "Perturbed Nearest Neighbor Search</cite>. UAI 2017."
 )
 _KEY = (
-    '<span class="paper">Tinted</span>: what the paper prints, from its own data and machine; '
+    '<span class="paper">Tinted</span>: what the paper prints, from its own data and machine, every theta a row; '
     f"{_NOTHING} where it prints nothing. Everything else was measured in this run. A claim is about the method named "
     "with it, and a bound is compared with a bound. a ± b is a mean and the standard deviation over thetas."
 )
@@ -140,24 +144,44 @@ def _section(section: Section, drawings: dict[str, Drawing]) -> str:
 
 
 def _verdicts(claims: Sequence[tuple[Verdict, str | None]]) -> str:
-    """A table that turns into a list where it is too narrow for four columns; roles keep it a table there."""
-    titles = ["Claim", "Paper", "This run", "Verdict"]
-    head = "".join(f'<th role="columnheader" scope="col">{title}</th>' for title in titles)
+    """A table with the kinds of thetas side by side; it turns into a list where it is too narrow for its columns.
+
+    Roles keep it a table there.
+    """
+    kinds = list(dict.fromkeys(verdict.thetas for verdict, _ in claims if verdict.thetas)) or ["This run"]
+    head = "".join(f'<th role="columnheader" scope="col">{escape(title)}</th>' for title in ("Claim", "Paper", *kinds))
+    grouped: dict[tuple[str, str, str | None], dict[str, Verdict]] = {}
+    links = {verdict.claim: section for verdict, section in claims}
+    for verdict, _ in claims:
+        grouped.setdefault((verdict.claim, verdict.method, verdict.paper), {})[verdict.thetas] = verdict
     rows = ""
-    for verdict, section in claims:
-        claim = _prose(verdict.claim)
-        said = f'<a href="#{section}">{claim}</a>' if section else claim
-        said += f'<span class="method">{_prose(verdict.method)}</span>'
-        holds = '<td role="cell" class="holds">✓ holds' if verdict.holds else '<td role="cell" class="fails">✗ fails'
+    for (claim, method, paper), found in grouped.items():
+        said = _prose(claim)
+        said = f'<a href="#{links[claim]}">{said}</a>' if links[claim] else said
+        judged = [(kind, found.get(kind)) for kind in kinds]
+        cells = (
+            "".join(_judged(kind, verdict) for kind, verdict in judged)
+            if "" not in found
+            else _judged("This run", found[""], span=len(kinds))
+        )
         rows += (
-            f'<tr role="row"><th role="rowheader" scope="row">{said}</th>'
-            f'<td role="cell" data-title="Paper" class="paper">{_cell(verdict.paper)}</td>'
-            f'<td role="cell" data-title="This run">{_cell(verdict.measured)}</td>{holds}</td></tr>\n'
+            f'<tr role="row"><th role="rowheader" scope="row">{said}<span class="method">{_prose(method)}</span></th>'
+            f'<td role="cell" data-title="Paper" class="paper">{_cell(paper)}</td>{cells}</tr>\n'
         )
     return (
         f'<table role="table" class="verdicts"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">\n{rows}</tbody></table>'
     )
+
+
+def _judged(kind: str, verdict: Verdict | None, span: int = 1) -> str:
+    """What was measured, and whether the claim holds."""
+    wide = f' colspan="{span}"' if span > 1 else ""
+    start = f'<td role="cell"{wide} data-title="{escape(kind)}">'
+    if verdict is None:
+        return f"{start}{_NOTHING}</td>"
+    mark = '<span class="holds">✓ holds</span>' if verdict.holds else '<span class="fails">✗ fails</span>'
+    return f"{start}{mark} {_cell(verdict.measured)}</td>"
 
 
 def _scores(sections: list[Section]) -> str:
@@ -166,7 +190,7 @@ def _scores(sections: list[Section]) -> str:
     for verdict in (verdict for section in sections for verdict in section.verdicts):
         by_method.setdefault(verdict.method, []).append(verdict)
     scores = (f"{_prose(method)} {sum(v.holds for v in some)} of {len(some)}" for method, some in by_method.items())
-    return f"<p>Of claims about {'; '.join(scores)}.</p>"
+    return f"<p>By method: {'; '.join(scores)}.</p>"
 
 
 def _tally(verdicts: list[Verdict]) -> str:
@@ -221,7 +245,7 @@ def _figure(figure: Figure, drawing: Drawing) -> str:
     picture = b64encode(drawing.png).decode()
     return (
         f'<figure><img class="plot" alt="{said}" src="data:image/png;base64,{picture}">'
-        f"<figcaption><strong>{_prose(figure.title)}.</strong> {_prose(caption)}</figcaption>{_points(figure)}</figure>"
+        f"<figcaption>{_prose(caption)}</figcaption>{_points(figure)}</figure>"
     )
 
 
@@ -236,7 +260,7 @@ def _points(figure: Figure) -> str:
         rows += [[curve.label, x, y] for x, y in _listed(curve)[::every]]
     table = _box(Table(f"Points: {figure.title}", columns, rows))
     note = "<p>Of long curves only some points; all are in <code>results.json</code>.</p>" if thinned else ""
-    return f"<details><summary>Points</summary>{note}{table}</details>"
+    return f"<details><summary>Points: {_prose(figure.title)}</summary>{note}{table}</details>"
 
 
 def _listed(curve: Curve) -> list[tuple[float | None, float]]:

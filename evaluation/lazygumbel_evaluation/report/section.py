@@ -66,6 +66,8 @@ class Verdict:
     paper: str | None
     measured: str
     holds: bool
+    thetas: str = ""
+    """What the thetas are called, where a claim is judged on several kinds."""
 
 
 @dataclass(frozen=True)

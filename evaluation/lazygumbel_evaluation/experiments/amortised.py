@@ -9,7 +9,7 @@ from lazygumbel_evaluation.experiments import figure_2
 from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Cell, Curve, Figure, Section, Table, Verdict
-from lazygumbel_evaluation.report.styles import key, label
+from lazygumbel_evaluation.report.styles import key
 from lazygumbel_evaluation.report.wording import duration, times
 
 __all__ = ["expected_seconds", "pays_after", "run"]
@@ -37,7 +37,7 @@ def run(bench: Bench, task: Task) -> Section:
         measured.append(figure_2.measure(bench, size))
         task.advance(size / sum(sizes))
     whole = measured[-1]
-    labels = {name: label(method) for name, method in figure_2.methods(bench.n).items()}
+    labels = figure_2.labels()
     pays = {
         protocol: {name: _pays(whole, protocol, name) for name in figure_2.COMPARED} for protocol in bench.protocols
     }
@@ -118,7 +118,7 @@ def _table(whole: dict[str, Any], protocol: Protocol, called: str, labels: dict[
 
 def _figures(measured: list[dict[str, Any]], protocol: Protocol, called: str, n: int) -> list[Figure]:
     counts: list[float] = np.geomspace(100, 1e6, 25).tolist()
-    methods, whole = figure_2.methods(n), measured[-1]
+    methods, labels, whole = figure_2.methods(n), figure_2.labels(), measured[-1]
     rows = [float(m["n"]) for m in measured]
     return [
         Figure(
@@ -127,7 +127,7 @@ def _figures(measured: list[dict[str, Any]], protocol: Protocol, called: str, n:
             "draws",
             "seconds",
             [
-                Curve(label(method), counts, [_cost(whole, protocol, name, count) for count in counts], key(method))
+                Curve(labels[name], counts, [_cost(whole, protocol, name, count) for count in counts], key(method))
                 for name, method in methods.items()
             ],
             x_log=True,
@@ -140,7 +140,7 @@ def _figures(measured: list[dict[str, Any]], protocol: Protocol, called: str, n:
             "rows",
             "seconds",
             [
-                Curve(label(method), rows, [_cost(m, protocol, name) for m in measured], key(method))
+                Curve(labels[name], rows, [_cost(m, protocol, name) for m in measured], key(method))
                 for name, method in methods.items()
             ],
             x_log=True,

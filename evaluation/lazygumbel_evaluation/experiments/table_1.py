@@ -180,7 +180,7 @@ def _table(called: str, found: dict[str, Any], n: int) -> Table:
             "labels",
         ],
         [
-            [label(brute_force.DENSE), times(1.0), duration(brute), "0", "0", "0", "0", n, "exact"],
+            [brute_force.QUICKEST, times(1.0), duration(brute), "0", "0", "0", "0", n, "exact"],
             *(_row(name, m) for name, m in found["methods"].items()),
         ],
     )
@@ -204,5 +204,5 @@ def _batches(bench: Bench, found: dict[str, Any]) -> Table:
         taken = found[protocol]["batch_seconds"]
         cells = (duration(taken["exact"]), duration(taken["ours"]), times(taken["exact"] / taken["ours"]))
         rows.append([called, bench.budget.thetas, *cells])
-    columns = ["", "thetas", f"{label(brute_force.DENSE)}, each", f"{label(Bounded())}, each", "speed-up"]
+    columns = ["", "thetas", f"{brute_force.QUICKEST}, each", f"{label(Bounded())}, each", "speed-up"]
     return Table("All thetas at once", columns, rows)

@@ -14,7 +14,7 @@ from lazygumbel.model import LogLinear
 from lazygumbel.threads import map_threads
 from lazygumbel_evaluation.harness.clock import Clocked, Contender, Pace, best_of, take_turns
 
-__all__ = ["DENSE", "BruteForce", "Variants", "batch_samplers", "compare", "normalisers", "samplers"]
+__all__ = ["DENSE", "QUICKEST", "BruteForce", "Variants", "batch_samplers", "compare", "normalisers", "samplers"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -22,6 +22,8 @@ Vectors = npt.NDArray[np.float32]
 Variants = dict[str, Callable[[Vectors], Any]]
 """Calls with one theta, or one batch of them, that do the same."""
 
+QUICKEST = "brute force"
+"""What the quickest variant is called, whichever it is."""
 DENSE = Exhaustive(by_bytes=False)
 """The library's own: a dense pass in float32 that owes nothing to our index."""
 

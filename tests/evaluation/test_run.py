@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finished_run import KEPT, D, Finished, source_of
+from finished_run import KEPT, D, Finished, N, source_of
 
 import lazygumbel as lg
 from lazygumbel_evaluation import run as run_module
@@ -185,6 +185,21 @@ def test_bad_arguments_are_refused_before_any_work(finished: Finished, tmp_path:
     with pytest.raises(ValueError, match=r"^out: .* is a file"):
         run(finished.file, source)
     assert not out.exists()
+
+
+def test_a_run_on_own_rows_and_thetas_is_about_them(finished: Finished, tmp_path: Path) -> None:
+    """At their own norms and temperature, in every experiment; no row is held out."""
+    thetas = np.random.default_rng(3).normal(size=(9, D)).astype(np.float32)
+    np.save(tmp_path / "users.npy", thetas)
+    done = finished.again(tmp_path / "out", thetas=tmp_path / "users.npy", temperature=2.0, unit_norm=False)
+    header = {name: done.header[name] for name in ("thetas", "temperature", "unit_norm", "held_out", "n")}
+    assert header == {"thetas": "users", "temperature": 2.0, "unit_norm": False, "held_out": 0, "n": N}
+    assert [section.name for section in done.sections] == list(EXPERIMENTS)
+    kinds = [verdict.thetas for section in done.sections for verdict in section.verdicts if verdict.thetas]
+    assert set(kinds) == {"given thetas", "theta a row (the paper's protocol)"} and kinds[0] == "given thetas"
+    logits = np.load(finished.file).astype(np.float64) @ thetas[4].astype(np.float64) / 2
+    oracle = np.load(tmp_path / "out" / "lazygumbel-cache" / "oracle-given.npz")
+    assert oracle["log_z"][4] == pytest.approx(logits.max() + np.log(np.exp(logits - logits.max()).sum()), abs=1e-4)
 
 
 def test_what_is_reused_is_expected_once(finished: Finished) -> None:

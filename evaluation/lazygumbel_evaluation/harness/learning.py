@@ -25,8 +25,10 @@ _WATERS = (
 """The paper's sixteen images show water."""
 RATE = 10.0
 _HALVINGS = 5
-"""The paper's learning rate, halved after every fifth of the iterations."""
+"""The paper's learning rate for rows of length one, halved after every fifth of the iterations."""
 _SHOWN = 10
+_TICK = 1e-9
+"""Of a climb that diverged at once: times are divided by."""
 _CURVE = ("iteration", "log_likelihood", "rows", "seconds")
 
 
@@ -62,7 +64,7 @@ class Climb:
                 model,
                 self.ids,
                 method=method,
-                learning_rate=RATE,
+                learning_rate=RATE / self._mean_square(model),
                 halve_every=max(1, self.iterations // _HALVINGS),
                 iterations=self.iterations,
                 checkpoint=checkpoint,
@@ -79,10 +81,15 @@ class Climb:
         return {
             "log_likelihood": found.log_likelihood,
             "steps": steps,
-            "seconds_a_step": float(history.seconds[-1]) / steps,
+            "seconds_a_step": max(float(history.seconds[-1]), _TICK) / steps,
             "rows_a_step": found.rows / steps,
             "norm": float(np.linalg.norm(found.theta)),
             "ended": ended,
             "curve": {name: getattr(history, name) for name in _CURVE},
             "best": nearest.ids,
         }
+
+    def _mean_square(self, model: LogLinear) -> float:
+        """Of the norms: at the rate for length one over this, rows of other lengths climb as if they had it."""
+        rows = model.features.gather(self.ids).astype(np.float64)
+        return float((rows**2).sum(axis=1).mean())

@@ -158,12 +158,9 @@ def _verdicts(claims: Sequence[tuple[Verdict, str | None]]) -> str:
     for (claim, method, paper), found in grouped.items():
         said = _prose(claim)
         said = f'<a href="#{links[claim]}">{said}</a>' if links[claim] else said
-        judged = [(kind, found.get(kind)) for kind in kinds]
-        cells = (
-            "".join(_judged(kind, verdict) for kind, verdict in judged)
-            if "" not in found
-            else _judged("This run", found[""], span=len(kinds))
-        )
+        cells = "".join(_judged(kind, found.get(kind)) for kind in kinds)
+        if "" in found:
+            cells = _judged("This run", found[""], span=len(kinds))
         rows += (
             f'<tr role="row"><th role="rowheader" scope="row">{said}<span class="method">{_prose(method)}</span></th>'
             f'<td role="cell" data-title="Paper" class="paper">{_cell(paper)}</td>{cells}</tr>\n'

@@ -100,7 +100,7 @@ def _section(
         f"{instead_of(bench.budget.iterations, _PAPER_ITERATIONS)} iterations from zero with the paper's learning rate "
         f"of {RATE:g}, over the mean squared norm of these rows, halved after every fifth of them, at temperature one: "
         "the norm of theta, which is learnt, takes the place of a temperature. Anchored, the default of `fit`, samples "
-        "at an earlier theta and reweighs. UniformTail is the paper's Algorithm 4 with its k = 10 sqrt(n) and l = 10 k; "
+        "at an earlier theta and reweighs. UniformTail is the paper's Algorithm 4 with k = 10 sqrt(n) and l = 10 k; "
         "TopKOnly has as many rows as that method draws. Heads come from the paper's FAISS index, which scores all "
         "rows where its lists hold fewer than k. Log-likelihoods are exact, taken at checkpoints; their time is not "
         "counted. The time of an exact step is that of the run, or of single gradients with one thread or with all, "

@@ -18,6 +18,7 @@ test: $(VENV)/.dev browser
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	cd evaluation && ../$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # PHOTOS and SENTENCES are .npy files of integer rows, HEAD and HIDDEN of the head of a language model and its hidden
@@ -40,12 +41,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The stamps make a second run quick; a changed pyproject.toml installs again.
-$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[data,plots,serve]'
+$(VENV)/.demo: pyproject.toml evaluation/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[data,plots,serve]' --editable ./evaluation
 	touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable '.[dev]' '$(TORCH)'
+$(VENV)/.dev: pyproject.toml evaluation/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[dev]' --editable ./evaluation '$(TORCH)'
 	touch $@ $(VENV)/.demo
 
 clean:

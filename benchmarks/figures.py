@@ -1,145 +1,135 @@
-"""The figure of the README, from library output on 400,000 GloVe word vectors.
+"""Figures from library output on 400,000 GloVe word vectors at temperature 0.05, as PNG.
 
-    python benchmarks/figures.py [--out DIR]
+    python benchmarks/figures.py [--model DIR] [--out DIR]
 
-Left: 50,000 draws of one theta, counted by the rank of the row that was drawn, against the exact softmax. Right: how
-often a sampler misses the true winner, against the rows it looks at. Needs the extras `data` and `plots`.
+`ranks`: 50,000 draws of one theta, counted by the rank of the row that was drawn, against the exact softmax.
+`walk-overlap`, the paper's measure: the share of the 1,000 most visited rows that two walks have in common, against
+their length; on the 10,000 most frequent words, where the exact chain is quick enough. `walk-visits`: visits against
+the stationary law, proportional to Z, on these words and, from a sample of rows, on all 400,000. `TopKOnly` is wrong,
+for comparison. `--model` is a saved model over all words; without it one is built. Needs the extras `data` and `plots`.
 """
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+import common  # noqa: F401  # finds the evaluation
 import lazygumbel as lg
 from lazygumbel import datasets
-from lazygumbel.audit import miss_adaptive, miss_fixed
-from lazygumbel.extras import require
+from lazygumbel.methods import Sampler
+from lazygumbel.progress import Silent
+from lazygumbel_evaluation.harness.oracle import Oracle
+from lazygumbel_evaluation.report.draw import draw
+from lazygumbel_evaluation.report.section import Curve, Figure
+from lazygumbel_evaluation.report.styles import SOFTMAX, key, label
 
 WORDS = ("river", "piano")
 TEMPERATURE = 0.05
-DRAWS = 50_000
-TOP = 100
-THETAS = 50
-PROBED = (1 / 1000, 1 / 500, 1 / 200, 1 / 100, 1 / 50, 1 / 22, 1 / 10, 1 / 5)
-"""Shares of the cells that the index scans; 1 / 22 is the default."""
-BLACK, ORANGE, BLUE, GREEN = "#222222", "#d55e00", "#0072b2", "#009e73"
+DRAWS, TOP = 50_000, 100
+FREQUENT, MOST_VISITED = 10_000, 1_000
+CHAINS, STEPS, BURN_IN = 64, 2_000, 400
+EXACT, OURS, CUT = lg.Exhaustive(by_bytes=False), lg.Bounded(), lg.TopKOnly(k=TOP)
+SAMPLED, GROUPS, AT_ONCE = 3_840, 5, 64
 
 
-def exact_logits(model: lg.LogLinear, theta: np.ndarray) -> np.ndarray:
-    """All logits, (n,), by id."""
-    logits = np.empty(model.features.n)
-    for ids, rows in model.features.blocks():
-        logits[ids] = (rows @ theta).astype(np.float64) / TEMPERATURE
-    return logits
-
-
-def by_rank(model: lg.LogLinear) -> dict[str, np.ndarray]:
+def ranks(model: lg.LogLinear) -> Figure:
     """Probability of each group of ranks, exact and as drawn."""
     names = model.features.names
     if names is None:
-        raise ValueError("the GloVe rows carry no names")
+        raise ValueError("model: its rows have no names")
     theta = sum(model.features.gather(names.find(word)) for word in WORDS)
     theta /= np.linalg.norm(theta)
-    logits = exact_logits(model, theta)
-    rank = np.empty(len(logits), dtype=np.int64)
-    rank[np.argsort(-logits)] = np.arange(1, len(logits) + 1)
-    edges = np.unique(np.round(np.geomspace(1, len(logits) + 1, 20))).astype(np.int64)
-    weights = np.exp(logits - logits.max())
-    dist = model(theta, temperature=TEMPERATURE)
-    shares = {"edges": edges, "exact": np.histogram(rank, edges, weights=weights / weights.sum())[0]}
-    for name, method in (("lazy", lg.LazyGumbel()), ("top", lg.TopKOnly(TOP))):
-        drawn = rank[dist.sample(DRAWS, method=method, rng=0).ids]
-        shares[name] = np.histogram(drawn, edges)[0] / DRAWS
-    return shares
+    with Silent().task("", 1.0) as task:
+        oracle = Oracle.of(model.features, theta[None], TEMPERATURE, task)
+    dist, x = model(theta, temperature=TEMPERATURE), oracle.edges.astype(float).tolist()
+    curves = [Curve("exact softmax", x, oracle.masses[0].tolist(), SOFTMAX, "bars")]
+    for method in (lg.LazyGumbel(), OURS, CUT):
+        drawn = dist.sample(DRAWS, method=method, rng=0).ids
+        counts = np.bincount(oracle.groups(0, model.features.score(drawn, theta)), minlength=len(x))
+        curves.append(Curve(label(method), x, (counts / DRAWS).tolist(), key(method), "bars"))
+    title = f"{DRAWS:,} draws, theta: {' + '.join(WORDS)}"
+    return Figure("ranks", title, "rank of the row, up to", "share of the draws", curves)
 
 
-def misses(model: lg.LogLinear) -> dict[str, np.ndarray]:
-    """Rows looked at a draw (share of n) and miss probability, each (probes, thetas), for three samplers."""
-    index, n = model.index, model.features.n
-    if not isinstance(index, lg.PartitionIndex):
-        raise ValueError("the default index of GloVe is a PartitionIndex")
-    fixed, lazy = lg.FixedCutoff(), lg.LazyGumbel()
-    head_sizes = {"fixed": fixed.budget(n)[0], "lazy": int(np.ceil(np.sqrt(n))), "top": TOP}
-    found = {f"{name} {what}": np.empty((len(PROBED), THETAS)) for name in head_sizes for what in ("rows", "miss")}
-    thetas = model.features.gather(np.random.default_rng(1).integers(n, size=THETAS))
-    for t, theta in enumerate(thetas):
-        logits = exact_logits(model, theta)
-        weights = np.exp(logits - logits.max())
-        for p, share in enumerate(PROBED):
-            probed = index.with_probe(max(1, round(share * index.cells)))
-            dist = lg.LogLinear(probed)(theta, temperature=TEMPERATURE)
-            for name, k in head_sizes.items():
-                top = probed.top_k(theta, k)
-                head = np.zeros(n, dtype=np.bool_)
-                head[top.ids] = True
-                rows = float(top.rows)
-                if name == "fixed":
-                    miss, rows = miss_fixed(logits, head, fixed.cutoff(n)), rows + fixed.budget(n)[1]
-                elif name == "lazy":
-                    miss = miss_adaptive(logits, head, float(logits[head].min()))
-                    rows += float(dist.sample(20, method=lazy, rng=t).rows - top.rows) / 20
-                else:
-                    miss = 1 - weights[head].sum() / weights.sum()
-                found[f"{name} rows"][p, t], found[f"{name} miss"][p, t] = rows / n, miss
-    return found
+def overlaps(walks: list[tuple[Sampler, lg.Walk]]) -> Figure:
+    """Shares of the top in common for windows of growing length, from the start and from the middle of two walks."""
+    lengths = [STEPS // 16, STEPS // 8, STEPS // 4, STEPS // 2]
+    exact, ours, cut = walks
 
+    def shared(a: tuple[Sampler, lg.Walk], b: tuple[Sampler, lg.Walk], *, faint: bool = False) -> Curve:
+        both = [(a[1].window(0, m), b[1].window(STEPS // 2, STEPS // 2 + m)) for m in lengths]
+        share = [100 * first.overlap(second, k=MOST_VISITED) for first, second in both]
+        said = f"{label(a[0])} and {label(b[0])}"
+        return Curve(said, [float(m * CHAINS) for m in lengths], share, key(b[0]), faint=faint)
 
-def draw_ranks(axes: Any, shares: dict[str, np.ndarray]) -> None:
-    """Left panel."""
-    edges = shares["edges"]
-    middle = np.sqrt(edges[:-1] * edges[1:])
-    axes.stairs(shares["exact"], edges, fill=True, color="#cccccc", label="exact softmax")
-    axes.plot(middle, shares["lazy"], "o", color=BLUE, label=f"{DRAWS:,} draws, LazyGumbel")
-    axes.plot(middle, shares["top"], "x", color=ORANGE, label=f"{DRAWS:,} draws, top {TOP} only")
-    axes.set(
-        xscale="log",
-        xlabel="rank of the row",
-        ylabel="share of the draws",
-        title=f"theta: {' + '.join(WORDS)}, at temperature {TEMPERATURE}",
+    return Figure(
+        "walk-overlap",
+        f"Two walks over {FREQUENT:,} words",
+        f"steps of each walk, {CHAINS} chains together",
+        f"% of the top {MOST_VISITED:,} in common",
+        [shared(exact, exact), shared(ours, ours), shared(exact, ours, faint=True), shared(exact, cut)],
+        x_log=True,
     )
-    axes.set_ylim(0, 1.3 * max(shares["exact"].max(), shares["top"].max()))
-    axes.legend(frameon=False, loc="upper left", ncols=1)
 
 
-def draw_misses(axes: Any, found: dict[str, np.ndarray]) -> None:
-    """Right panel."""
-    for name, label, colour, marker in (
-        ("top", f"top {TOP} only", ORANGE, "x"),
-        ("lazy", "LazyGumbel (Algorithm 1)", BLUE, "o"),
-        ("fixed", "FixedCutoff (Algorithm 2)", GREEN, "s"),
-    ):
-        rows, miss = 100 * found[f"{name} rows"].mean(axis=1), found[f"{name} miss"]
-        axes.plot(rows, miss.mean(axis=1), marker=marker, color=colour, label=label)
-        axes.plot(rows, miss.max(axis=1), ":", color=colour)
-    axes.plot([], [], ":", color=BLACK, label="the worst theta")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="rows looked at for one draw, % of n",
-        ylabel="probability to miss the winner",
-        title=f"mean over {THETAS} random words",
+def groups_of(model: lg.LogLinear, ids: np.ndarray) -> list[np.ndarray]:
+    """The rows by increasing Z, cut into groups that the stationary law visits equally often."""
+    log_z = np.concatenate(
+        [
+            model(model.features.gather(some), temperature=TEMPERATURE).log_partition(method=EXACT).value
+            for some in np.split(ids, range(AT_ONCE, len(ids), AT_ONCE))
+        ]
     )
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.legend(frameon=False)
+    order = np.argsort(log_z)
+    law = np.cumsum(np.exp(log_z[order] - log_z.max()))
+    return np.split(ids[order], np.searchsorted(law, law[-1] * np.arange(1, GROUPS) / GROUPS))
+
+
+def visits(walked: lg.Walk, groups: list[np.ndarray]) -> np.ndarray:
+    """Visits of each group relative to the law, and their standard errors, (2, groups)."""
+    settled = walked.window(BURN_IN, STEPS)
+    each = np.array([[np.isin(path, group).sum() for path in settled.ids.T] for group in groups])
+    # Chains are independent: their spread is the error of the sum, whatever the correlation in time.
+    return np.array([each.sum(axis=1), each.std(axis=1, ddof=1) * np.sqrt(CHAINS)]) * GROUPS / each.sum()
+
+
+def walks(model: lg.LogLinear) -> list[Figure]:
+    """What the chains visit."""
+    small = lg.LogLinear(lg.PartitionIndex.build(model.features.gather(np.arange(FREQUENT)), rng=0))
+    options = {"chains": CHAINS, "temperature": TEMPERATURE}
+    walked = [
+        (method, lg.walk(small, STEPS, method=method, rng=seed, **options))
+        for seed, method in enumerate((EXACT, OURS, CUT))
+    ]
+    groups, n = groups_of(small, np.arange(FREQUENT)), model.features.n
+    found = [(method, FREQUENT, visits(path, groups)) for method, path in walked]
+    sampled = groups_of(model, np.random.default_rng(1).choice(n, SAMPLED, replace=False))
+    found.append((OURS, n, visits(lg.walk(model, STEPS, method=OURS, rng=0, **options), sampled)))
+    x = np.arange(1.0, GROUPS + 1).tolist()
+    seen = Figure(
+        "walk-visits",
+        f"{CHAINS * (STEPS - BURN_IN):,} steps of {CHAINS} chains",
+        "rows by increasing Z, in groups of equal stationary mass",
+        "visits / stationary law",
+        [
+            Curve(f"{label(method)}, {rows:,} words", x, share.tolist(), key(method), "points", faint=rows == n)
+            for method, rows, (share, _) in found
+        ],
+    )
+    print("largest standard error of visits:", max(float(errors.max()) for _, _, (_, errors) in found))
+    return [overlaps(walked), seen]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="a saved model over all words")
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    out = parser.parse_args().out
-    matplotlib: Any = require("matplotlib", extra="plots")
-    matplotlib.use("svg")
-    plots: Any = require("matplotlib.pyplot", extra="plots")
-    # A fixed salt and no date: the same figures give the same file.
-    plots.rcParams.update({"svg.hashsalt": "lazygumbel", "axes.spines.top": False, "axes.spines.right": False})
-    model = lg.LogLinear.build(datasets.glove(), rng=0)
-    figure, (left, right) = plots.subplots(1, 2, figsize=(10, 4), layout="constrained", facecolor="white")
-    draw_ranks(left, by_rank(model))
-    draw_misses(right, misses(model))
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "glove.svg", metadata={"Date": None})
+    given = parser.parse_args()
+    model = lg.LogLinear.load(given.model) if given.model else lg.LogLinear.build(datasets.glove(), rng=0)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for figure in (ranks(model), *walks(model)):
+        (given.out / f"{figure.name}.png").write_bytes(draw(figure).png)
 
 
 if __name__ == "__main__":

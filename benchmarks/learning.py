@@ -1,13 +1,13 @@
 """What is built on top, against dense: learning (Table 2 of the paper), the Markov chain, the torch loss.
 
     python benchmarks/learning.py [--photos PATH] [--models DIR] [--only learning walk torch] [--quick] [--json PATH]
-    python benchmarks/learning.py --only learning --iterations 500 --figure docs/figures/learning.svg
+    python benchmarks/learning.py --only learning --iterations 500 --figures docs/figures
 
 Learning is 5,000 steps on 16 related rows, at a rate of 10 halved every 1,000: photo descriptors (a random row and its
 15 nearest) and GloVe (waters). The chain is 200,000 steps in 64 chains over GloVe at temperature 0.05. The
 torch part is `examples/characters.py`. `--models` keeps built models from run to run. Exact runs are dense passes as
 well written as NumPy allows; everything may use all cores. Needs the extras `data` and `torch`, and `plots` for
-`--figure`.
+`--figures`.
 """
 
 import argparse
@@ -22,27 +22,19 @@ from typing import Any
 
 import numpy as np
 
+import common  # noqa: F401  # finds the evaluation
 import lazygumbel as lg
 from lazygumbel import datasets
-from lazygumbel.extras import require
-from lazygumbel.learning import Anchored, Diverged
+from lazygumbel.learning import Anchored
+from lazygumbel_evaluation.harness.learning import Climb, training_set
+from lazygumbel_evaluation.harness.source import PAPER_TEMPERATURE
+from lazygumbel_evaluation.report.draw import draw
+from lazygumbel_evaluation.report.section import Curve, Figure
+from lazygumbel_evaluation.report.styles import key, label
+from lazygumbel_evaluation.report.wording import plain
 
 ROOT = Path(__file__).parent.parent
-WATER = (
-    *("river", "lake", "sea", "ocean", "stream", "creek", "pond", "bay"),
-    *("lagoon", "canal", "reservoir", "estuary", "gulf", "marsh", "waterfall", "brook"),
-)
-TEMPERATURE = 0.05
 CHAINS = 64
-BLACK, ORANGE, BLUE, GREEN, PURPLE = "#222222", "#d55e00", "#0072b2", "#009e73", "#cc79a7"
-STYLES = {
-    "exact gradient": (BLACK, "-"),
-    "Anchored (default)": (BLUE, "--"),
-    "UniformTail (the paper)": (GREEN, ":"),
-    "Bounded": (PURPLE, "-."),
-    "TopKOnly, 100 sqrt(n)": (ORANGE, ":"),
-    "TopKOnly, sqrt(n)": (ORANGE, "-"),
-}
 
 
 def open_model(name: str, read: Callable[[], lg.Features], folder: Path | None) -> lg.LogLinear:
@@ -57,49 +49,23 @@ def open_model(name: str, read: Callable[[], lg.Features], folder: Path | None) 
 
 def methods(n: int) -> dict[str, Any]:
     """What estimates E[phi]; the paper's sizes for its own two, and a head of the size that it samples with."""
-    return {
-        "exact gradient": lg.Exhaustive(),
-        "Anchored (default)": Anchored(),
-        "UniformTail (the paper)": lg.UniformTail(k=ceil(10 * sqrt(n)), l=ceil(100 * sqrt(n))),
-        "Bounded": lg.Bounded(),
-        "TopKOnly, 100 sqrt(n)": lg.TopKOnly(min(n, ceil(100 * sqrt(n)))),
-        "TopKOnly, sqrt(n)": lg.TopKOnly(ceil(sqrt(n))),
-    }
+    root = sqrt(n)
+    found = [lg.Exhaustive(), Anchored(), lg.UniformTail(k=ceil(10 * root), l=ceil(100 * root)), lg.Bounded()]
+    heads = [lg.TopKOnly(min(n, ceil(100 * root))), lg.TopKOnly(ceil(root))]
+    return {label(method): method for method in found} | {label(method, "k"): method for method in heads}
 
 
-def learn(model: lg.LogLinear, ids: np.ndarray, iterations: int, asked: list[str]) -> dict[str, Any]:
+def learn(model: lg.LogLinear, row: int, iterations: int) -> dict[str, Any]:
     """Table 2: for every method the final exact log-likelihood, the time of its steps, and the learning curve."""
-    found: dict[str, Any] = {}
-    for name, method in methods(model.features.n).items():
-        if name not in asked:
-            continue
-        options = {"iterations": iterations, "halve_every": max(1, iterations // 5), "rng": 0}
-        try:
-            learnt, ended = lg.fit(model, ids, method=method, **options), ""
-        except Diverged as error:
-            learnt, ended = error.fit, str(error)
-        steps = max(int(learnt.history.iteration[-1]), 1)
-        found[name] = {
-            "log-likelihood": learnt.log_likelihood,
-            "steps": steps,
-            "ms a step": 1e3 * float(learnt.history.seconds[-1]) / steps,
-            "rows a step": learnt.rows / steps,
-            "norm of theta": float(np.linalg.norm(learnt.theta)),
-            "ended": ended,
-            "curve": {name: column.tolist() for name, column in vars(learnt.history).items()},
-            "likely": most_likely(model, learnt.theta, ids),
-        }
-    for facts in found.values():
-        facts["speed-up"] = found["exact gradient"]["ms a step"] / facts["ms a step"]
-        facts["gap"] = found["exact gradient"]["log-likelihood"] - facts["log-likelihood"]
-    return found
-
-
-def most_likely(model: lg.LogLinear, theta: np.ndarray, ids: np.ndarray) -> list[str]:
-    """The ten most probable rows outside the training set, exactly: names, or ids."""
-    others = lg.LogLinear(lg.ExactIndex(model.features))(theta).top_k(10, exclude=ids).ids
+    climb = Climb(training_set(model.features, row)[0], iterations)
+    found = {name: climb.by(model, method, rng=0) for name, method in methods(model.features.n).items()}
+    exact = next(iter(found.values()))
     names = model.features.names
-    return [str(i) if names is None else names[int(i)] for i in others]
+    for facts in found.values():
+        facts["speed-up"] = exact["seconds_a_step"] / facts["seconds_a_step"]
+        facts["gap"] = exact["log_likelihood"] - facts["log_likelihood"]
+        facts["likely"] = [str(i) if names is None else names[int(i)] for i in facts["best"]]
+    return found
 
 
 def walk(model: lg.LogLinear, steps: int) -> dict[str, Any]:
@@ -112,13 +78,13 @@ def walk(model: lg.LogLinear, steps: int) -> dict[str, Any]:
     walks: dict[str, lg.Walk] = {}
     seconds: dict[str, float] = {}
     few = max(2, each // 2)
-    model(model.features.gather([0]), temperature=TEMPERATURE).sample(1, rng=0)  # compiles
+    model(model.features.gather([0]), temperature=PAPER_TEMPERATURE).sample(1, rng=0)  # compiles
     start = time.perf_counter()
-    lg.walk(model, few, chains=1, temperature=TEMPERATURE, method=lg.Exhaustive(by_bytes=False), rng=2)
+    lg.walk(model, few, chains=1, temperature=PAPER_TEMPERATURE, method=lg.Exhaustive(by_bytes=False), rng=2)
     alone = (time.perf_counter() - start) / few
     for seed, (name, method) in enumerate((("exact", lg.Exhaustive(by_bytes=False)), ("ours", None))):
         start = time.perf_counter()
-        walks[name] = lg.walk(model, each, chains=CHAINS, temperature=TEMPERATURE, method=method, rng=seed)
+        walks[name] = lg.walk(model, each, chains=CHAINS, temperature=PAPER_TEMPERATURE, method=method, rng=seed)
         seconds[name] = time.perf_counter() - start
     halves = {name: (w.window(0, half), w.window(half, 2 * half)) for name, w in walks.items()}
     return {
@@ -152,36 +118,25 @@ def torch_loss(folder: Path | None, quick: bool) -> dict[str, Any]:
 
 
 def show_learning(title: str, found: dict[str, Any]) -> None:
-    print(f"\n{title}\n{'':26}{'log-likelihood':>15}{'gap':>11}{'ms a step':>11}{'speed-up':>10}{'rows a step':>13}")
+    print(f"\n{title}\n{'':36}{'log-likelihood':>15}{'gap':>11}{'ms a step':>11}{'speed-up':>10}{'rows a step':>13}")
     for name, facts in found.items():
         print(
-            f"{name:26}{facts['log-likelihood']:15.5f}{facts['gap']:11.5f}{facts['ms a step']:11.3f}"
-            f"{facts['speed-up']:9.1f}x{facts['rows a step']:13,.0f}"
+            f"{name:36}{facts['log_likelihood']:15.5f}{facts['gap']:11.5f}{1e3 * facts['seconds_a_step']:11.3f}"
+            f"{facts['speed-up']:9.1f}x{facts['rows_a_step']:13,.0f}"
         )
         if facts["ended"]:
             print(f"  stopped after {facts['steps']:,} steps: {facts['ended']}")
-    for name in ("exact gradient", "Anchored (default)"):
+    for name in list(found)[:2]:
         print(f"most probable others, {name}: {', '.join(found[name]['likely'])}")
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
-    """Learning curves: against steps, and against rows scored."""
-    matplotlib: Any = require("matplotlib", extra="plots")
-    matplotlib.use("svg")
-    plots: Any = require("matplotlib.pyplot", extra="plots")
-    # A fixed salt and no date: the same figures give the same file.
-    plots.rcParams.update({"svg.hashsalt": "lazygumbel", "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plots.subplots(1, 2, figsize=(10, 4), layout="constrained", facecolor="white", sharey=True)
-    for name, facts in found.items():
-        curve, (colour, line) = facts["curve"], STYLES[name]
-        left.plot(curve["iteration"], curve["log_likelihood"], line, color=colour, label=name)
-        right.plot(curve["rows"][1:], curve["log_likelihood"][1:], line, color=colour, label=name)
-    values = found["exact gradient"]["curve"]["log_likelihood"]
-    left.set(xlabel="steps", ylabel="exact mean log-likelihood of 16 words", ylim=(values[1] - 0.6, values[-1] + 0.1))
-    right.set(xlabel="rows scored", xscale="log")
-    right.legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+def curves(n: int, found: dict[str, Any], x: str) -> Figure:
+    """Learning curves, against iterations or rows scored, without the start, which is far below all the rest."""
+    drawn = [
+        Curve(name, *(plain(facts["curve"][axis][1:]) for axis in (x, "log_likelihood")), key(methods(n)[name]))
+        for name, facts in found.items()
+    ]
+    return Figure(f"learning-{x}", "Learning from 16 words", x, "exact mean log-likelihood", drawn, x_log=x == "rows")
 
 
 def main() -> None:
@@ -194,26 +149,25 @@ def main() -> None:
     parser.add_argument(
         "--iterations", type=int, help="steps of learning; the rate is halved after every fifth of them"
     )
-    parser.add_argument("--methods", nargs="+", choices=STYLES, default=list(STYLES), help="of learning")
     parser.add_argument("--quick", action="store_true", help="far fewer steps: shows that everything runs")
     parser.add_argument("--json", type=Path, help="file to write all figures to")
-    parser.add_argument("--figure", type=Path, help="file to draw the learning curves on GloVe to")
+    parser.add_argument("--figures", type=Path, help="folder to draw the learning curves on GloVe to")
     options = parser.parse_args()
     iterations = options.iterations or (20 if options.quick else 5000)
     results: dict[str, Any] = {}
     glove = open_model("glove", datasets.glove, options.models) if set(options.only) & {"learning", "walk"} else None
     if "learning" in options.only and options.photos is not None:
         photos = open_model("photos", lambda: datasets.photos(options.photos), options.models)
-        row = photos.features.gather(np.random.default_rng(0).integers(photos.features.n))
-        ids = lg.ExactIndex(photos.features).top_k(row, 16).ids
-        results["photos"] = learn(photos, ids, iterations, options.methods)
+        row = int(np.random.default_rng(0).integers(photos.features.n))
+        results["photos"] = learn(photos, row, iterations)
         show_learning(f"Learning, photos, n = {photos.features.n:,}, {iterations:,} steps", results["photos"])
-    if "learning" in options.only and glove is not None and glove.features.names is not None:
-        ids = np.array([glove.features.names.find(word) for word in WATER])
-        results["glove"] = learn(glove, ids, iterations, options.methods)
+    if "learning" in options.only and glove is not None:
+        results["glove"] = learn(glove, 0, iterations)
         show_learning(f"Learning, GloVe, n = {glove.features.n:,}, {iterations:,} steps", results["glove"])
-        if options.figure is not None:
-            draw(results["glove"], options.figure)
+        if options.figures is not None:
+            options.figures.mkdir(parents=True, exist_ok=True)
+            for figure in (curves(glove.features.n, results["glove"], x) for x in ("iteration", "rows")):
+                (options.figures / f"{figure.name}.png").write_bytes(draw(figure).png)
     if "walk" in options.only and glove is not None:
         results["walk"] = walk(glove, 2_000 if options.quick else 200_000)
         print("\nMarkov chain, GloVe")
@@ -224,7 +178,7 @@ def main() -> None:
         print("\nTraining an encoder with the loss over all words\n" + json.dumps(results["torch"], indent=2))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(results, indent=2))
+        options.json.write_text(json.dumps(plain(results), indent=2))
 
 
 if __name__ == "__main__":

@@ -7,15 +7,16 @@ import typer
 
 from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
-from lazygumbel.cli import paper as _paper
 from lazygumbel.cli import serve as _serve
 from lazygumbel.cli import walk as _walk
 from lazygumbel.cli.options import app
+from lazygumbel.cli.others import add_commands
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _fit, _paper, _serve, _walk)
+_REGISTERED = (_commands, _fit, _serve, _walk)
 """Modules that add commands to the app when they are imported."""
+add_commands(app)
 
 _UNPARSED: Any = typer.BadParameter.__mro__[2]
 """What typer raises for every kind of unusable command line; it has no public name of its own."""

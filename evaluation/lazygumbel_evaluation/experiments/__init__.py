@@ -1,0 +1,1 @@
+"""The experiments of the paper: each takes a `Bench` and returns a `Section` of plain data."""

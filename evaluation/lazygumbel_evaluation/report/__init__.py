@@ -1,0 +1,1 @@
+"""What was measured, as plain data, and how it is shown."""

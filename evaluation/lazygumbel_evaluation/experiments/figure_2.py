@@ -58,7 +58,7 @@ def measure(bench: Bench, size: int) -> dict[str, Any]:
             (ours, build), (paper, paper_build) = (bench.model, bench.build_seconds), bench.paper_index
         else:
             rows = Features.of(bench.features.gather(np.sort(rng.choice(bench.n, size, replace=False))))
-            ours, build = build_model(rows, bench.seed, scale=bench.scale)
+            ours, build = build_model(rows, bench.seed, like=bench.like)
             paper, paper_build = baseline.build_index(rows)
         asked = methods(size)
         calls = {

@@ -74,7 +74,7 @@ class Bench:
             else:
                 leading = choose(thetas, _rng(seed, "given"))
             build_model(Features.of(rows.gather(np.arange(_WARM_UP))), seed)  # compiles, which is not building
-            model, seconds = build_model(rows, seed, shown, scale=_scale(leading, source.temperature))
+            model, seconds = build_model(rows, seed, shown, like=leading.rows / source.temperature)
             model.save(path)
             return vars(leading) | {"seconds": np.asarray(seconds)}
 
@@ -107,9 +107,9 @@ class Bench:
         return self.features.n
 
     @property
-    def scale(self) -> float:
-        """Of the thetas that indexes are built for: norm over temperature."""
-        return _scale(self.leading, self.temperature)
+    def like(self) -> npt.NDArray[np.float32]:
+        """Thetas over temperature that the codes of indexes are sized for."""
+        return np.asarray(self.leading.rows / np.float32(self.temperature))
 
     def name_of(self, row: int) -> str:
         """The name of a row of the index, or where it was in the data."""
@@ -216,16 +216,12 @@ class _Scaled:
 
 
 def build_model(
-    features: Features, seed: int, progress: Progress | None = None, *, scale: float | None = None
+    features: Features, seed: int, progress: Progress | None = None, *, like: npt.ArrayLike | None = None
 ) -> tuple[LogLinear, float]:
     """A model over a `PartitionIndex`, however few the rows, and the seconds it took to build."""
     start = perf_counter()
-    model = LogLinear(PartitionIndex.build(features, rng=seed, scale=scale, progress=progress))
+    model = LogLinear(PartitionIndex.build(features, rng=seed, thetas=like, progress=progress))
     return model, perf_counter() - start
-
-
-def _scale(thetas: Thetas, temperature: float) -> float:
-    return float(np.median(np.linalg.norm(thetas.rows, axis=1))) / temperature
 
 
 def _rng(seed: int, label: str) -> np.random.Generator:

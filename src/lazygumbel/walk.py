@@ -7,21 +7,46 @@ proportional to the sum of w_ij over i: to Z at theta = phi_j, less w_jj when st
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids
-from lazygumbel.distribution import Distribution, Rng
+from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Sampler
-from lazygumbel.model import LogLinear
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.results import Label, weakest
+from lazygumbel.results import Draws, Label, weakest
 
-__all__ = ["Walk", "walk"]
+__all__ = ["Model", "Walk", "walk"]
 
 Ints = npt.NDArray[np.int64]
+
+
+class _Rows(Protocol):
+    @property
+    def n(self) -> int: ...
+
+    def gather(self, ids: npt.ArrayLike, /) -> npt.NDArray[np.float32]: ...
+
+
+class _Draws(Protocol):
+    def sample(
+        self, size: tuple[int, ...], /, *, method: Sampler | None, rng: Rng, exclude: Exclude = None
+    ) -> Draws: ...
+
+
+class Model(Protocol):
+    """What a walk needs of a model: its rows, and draws at thetas. `LogLinear` is one, and so is `ShardedModel`."""
+
+    @property
+    def features(self) -> _Rows:
+        """The rows phi."""
+        ...
+
+    def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> _Draws:
+        """The distribution at thetas (B, d)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +101,7 @@ class Walk:
 
 
 def walk(
-    model: LogLinear,
+    model: Model,
     steps: int,
     *,
     start: npt.ArrayLike | None = None,
@@ -122,7 +147,7 @@ class _Step(NamedTuple):
 class _Law:
     """Where chains go from the rows `at`, (chains,)."""
 
-    model: LogLinear
+    model: Model
     temperature: float
     method: Sampler | None
     rng: np.random.Generator
@@ -137,7 +162,7 @@ class _Law:
         drawn = self._at(at).sample((), method=self.method, rng=self.rng, exclude=at[:, None])
         return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
 
-    def _at(self, at: Ints) -> Distribution:
+    def _at(self, at: Ints) -> _Draws:
         return self.model(self.model.features.gather(at), temperature=self.temperature)
 
 

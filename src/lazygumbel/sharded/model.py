@@ -81,12 +81,13 @@ class ShardedModel:
         deadline: float = 10.0,
         missing: Literal["raise", "partial"] = "raise",
         cpus: float = 1.0,
+        startup: float = 60.0,
     ) -> Self:
         """Open shards: in this process, or on the Ray cluster at `address` (by default one on this machine).
 
         A call takes at most `deadline` seconds. Shards that have not answered by then are an error that names them, or
         with `missing="partial"` left out: the result says so in `coverage`, and is heuristic. On Ray each shard has
-        `replicas` workers, for which `cpus` are reserved each.
+        `replicas` workers, for which `cpus` are reserved each; they have `startup` seconds to start and to compile.
         """
         if missing not in ("raise", "partial"):
             raise ValueError(f'missing must be "raise" or "partial", not {missing!r}')
@@ -96,13 +97,22 @@ class ShardedModel:
         seconds = check_number(deadline, "deadline", above=0.0)
         check_count(replicas, "replicas")
         check_number(cpus, "cpus", least=0.0)
+        check_number(startup, "startup", least=0.0)
         if engine == "threads":
             if replicas != 1 or address is not None:
                 raise ValueError('replicas and address are for engine="ray"; threads share one process')
             return cls(manifest, ThreadsEngine(folder, manifest, deadline=seconds), missing=missing)
         from lazygumbel.sharded.ray import RayEngine  # here, as the rest of the package needs no Ray
 
-        started = RayEngine(folder, manifest, address=address, replicas=replicas, deadline=seconds, cpus=cpus)
+        started = RayEngine(
+            folder,
+            manifest,
+            address=address,
+            replicas=replicas,
+            deadline=seconds,
+            cpus=cpus,
+            startup=startup,
+        )
         return cls(manifest, started, missing=missing)
 
     @property

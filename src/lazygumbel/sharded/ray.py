@@ -16,6 +16,7 @@ from lazygumbel.extras import require
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests
 from lazygumbel.sharded.worker import ShardWorker
+from lazygumbel.warm import warm_up
 
 __all__ = ["RayEngine"]
 
@@ -36,6 +37,11 @@ class RayWorker:
     def answer(self, requests: tuple[Request, ...]) -> Outcome:
         """What came of the requests."""
         return self._worker.answer(requests)
+
+    def ready(self) -> Outcome:
+        """Come as soon as its kernels are compiled and its files are open."""
+        warm_up()
+        return self._worker.answer(())
 
 
 @dataclass(eq=False)
@@ -75,7 +81,15 @@ class RayEngine:
     """Shards on a Ray cluster: the one at `address`, the one this process has joined, or one of its own."""
 
     def __init__(
-        self, path: Path, manifest: Manifest, *, address: str | None, replicas: int, deadline: float, cpus: float
+        self,
+        path: Path,
+        manifest: Manifest,
+        *,
+        address: str | None,
+        replicas: int,
+        deadline: float,
+        cpus: float,
+        startup: float,
     ) -> None:
         self._ray: Any = require("ray", extra="ray")
         self._deadline = deadline
@@ -91,6 +105,7 @@ class RayEngine:
             for shard in turned:
                 handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), str(shard.version))
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
+        self._hear({slot.actor.ready.remote(): slot for slot in self._all()}, startup)
 
     def ask(self, requests: Requests) -> Replies:
         """One wait for all shards; what fails is asked again until the deadline."""
@@ -99,26 +114,31 @@ class RayEngine:
 
     def health(self) -> list[Health]:
         """One record a worker; each is asked, and those that do not answer in time say so."""
-        slots = [slot for shard in self._slots.values() for slot in shard]
-        calls = {slot.actor.answer.remote(()): slot for slot in slots}
-        ready, late = self._ray.wait(list(calls), num_returns=len(calls), timeout=self._deadline)
+        self._hear({slot.actor.answer.remote(()): slot for slot in self._all()}, self._deadline)
+        return [slot.health() for slot in self._all()]
+
+    def close(self) -> None:
+        """End the workers; leave the cluster if it was joined for them."""
+        if self._ray.is_initialized():
+            for slot in self._all():
+                self._ray.kill(slot.actor)
+            if self._joined:
+                self._ray.shutdown()
+        self._slots = {}
+
+    def _all(self) -> list[_Slot]:
+        return [slot for shard in self._slots.values() for slot in shard]
+
+    def _hear(self, calls: dict[Any, _Slot], seconds: float) -> None:
+        """Take note of how every worker fares."""
+        ready, late = self._ray.wait(list(calls), num_returns=len(calls), timeout=seconds)
         for call in ready:
             try:
                 calls[call].heard(self._ray.get(call))
             except self._ray.exceptions.RayError as error:
                 calls[call].error = _words(error)
         for call in late:
-            calls[call].error = f"no answer within {self._deadline:g} s"
-        return [slot.health() for slot in slots]
-
-    def close(self) -> None:
-        """End the workers; leave the cluster if it was joined for them."""
-        if self._ray.is_initialized():
-            for slot in (slot for shard in self._slots.values() for slot in shard):
-                self._ray.kill(slot.actor)
-            if self._joined:
-                self._ray.shutdown()
-        self._slots = {}
+            calls[call].error = f"no answer within {seconds:g} s"
 
 
 class _FanOut:
@@ -211,6 +231,9 @@ class _FanOut:
 def _join(ray: Any, address: str | None, cpus: float) -> bool:
     """Join a cluster, unless this process is part of one; whether it did."""
     if ray.is_initialized():
+        held = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", held):
+            raise ValueError(f"address: this process is part of the cluster at {held!r} already, not {address!r}")
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:

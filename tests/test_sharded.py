@@ -119,6 +119,25 @@ def test_a_walk_runs_over_shards(sharded: ShardedModel) -> None:
     assert chi_square_p(walked.ids[0], expected, least=10) > 1e-3
 
 
+def test_a_loss_over_shards_has_the_value_and_gradient_of_the_unsplit_one(
+    sharded: ShardedModel, whole: LogLinear
+) -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    from lazygumbel.torch import LogLinearLoss, negatives
+
+    target, found = torch.tensor([0, 901, 1_999, 5, 5]), []
+    for model in (sharded, whole):
+        theta = torch.tensor(THETAS, requires_grad=True)
+        loss = LogLinearLoss(model, temperature=0.7, rng=0)(theta, target)
+        loss.backward()
+        found.append((loss.item(), theta.grad.numpy()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
+    drawn = negatives(sharded, torch.tensor(THETAS), 4, rng=0)
+    expected = whole(THETAS).log_prob(drawn.ids.numpy().T).value.T
+    np.testing.assert_allclose(drawn.log_propensity.numpy(), expected, rtol=1e-4)
+
+
 def test_labels_and_bounds_survive(tmp_path: Path) -> None:
     ShardedModel.split(LogLinear.build(ROWS), tmp_path / "out", shards=[1_200, 800], index=by_codes, rng=0)
     dist = ShardedModel.connect(tmp_path / "out", engine="threads", deadline=120)(THETAS)  # kernels may compile
@@ -231,6 +250,7 @@ def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = ShardedModel.connect(folder, engine="threads")
     for message, question in {
         "f: shards average": lambda: model(THETAS).expectation(lambda ids: ids),  # type: ignore[arg-type]
+        "fit reads all rows .* not ShardedModel": lambda: lg.fit(model, [1]),  # type: ignore[arg-type]
         "theta has 3 columns": lambda: model(np.zeros(3)),
         "temperature": lambda: model(THETAS, temperature=0),
         "exclude leaves no row": lambda: model(THETAS).sample(1, exclude=np.arange(N)),

@@ -7,46 +7,21 @@ proportional to the sum of w_ij over i: to Z at theta = phi_j, less w_jj when st
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids
-from lazygumbel.distribution import Exclude, Rng
+from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.results import Draws, Label, weakest
+from lazygumbel.protocols import Asked, Model
+from lazygumbel.results import Label, weakest
 
-__all__ = ["Model", "Walk", "walk"]
+__all__ = ["Walk", "walk"]
 
 Ints = npt.NDArray[np.int64]
-
-
-class _Rows(Protocol):
-    @property
-    def n(self) -> int: ...
-
-    def gather(self, ids: npt.ArrayLike, /) -> npt.NDArray[np.float32]: ...
-
-
-class _Draws(Protocol):
-    def sample(
-        self, size: tuple[int, ...], /, *, method: Sampler | None, rng: Rng, exclude: Exclude = None
-    ) -> Draws: ...
-
-
-class Model(Protocol):
-    """What a walk needs of a model: its rows, and draws at thetas. `LogLinear` is one, and so is `ShardedModel`."""
-
-    @property
-    def features(self) -> _Rows:
-        """The rows phi."""
-        ...
-
-    def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> _Draws:
-        """The distribution at thetas (B, d)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +137,7 @@ class _Law:
         drawn = self._at(at).sample((), method=self.method, rng=self.rng, exclude=at[:, None])
         return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
 
-    def _at(self, at: Ints) -> _Draws:
+    def _at(self, at: Ints) -> Asked:
         return self.model(self.model.features.gather(at), temperature=self.temperature)
 
 

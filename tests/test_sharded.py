@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lazygumbel as lg
 from lazygumbel import Features, LogLinear, PartitionIndex
+from lazygumbel.cli import app
 from lazygumbel.sharded import ShardedModel, ShardError
 from lazygumbel.sharded.worker import ShardWorker
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
@@ -269,7 +271,37 @@ def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
             question()
 
 
+def test_an_address_where_nobody_listens_is_refused_at_once(folder: Path) -> None:
+    pytest.importorskip("ray", exc_type=ImportError)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"address: no Ray cluster answers at '127\.0\.0\.1:1'"):
+        ShardedModel.connect(folder, engine="ray", address="127.0.0.1:1")
+    assert time.monotonic() - began < 8
+
+
 def test_without_ray_the_engine_fails_at_the_door(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install 'lazygumbel\[ray\]'"):
         ShardedModel.connect(folder, engine="ray")
+
+
+def test_the_command_line_splits_and_asks_shards(whole: LogLinear, tmp_path: Path) -> None:
+    whole.save(tmp_path / "model")
+    np.save(tmp_path / "a.npy", ROWS[:1_200])
+    np.save(tmp_path / "b.npy", ROWS[1_200:])
+    run = CliRunner().invoke
+    made = run(app, ["split", str(tmp_path / "model"), str(tmp_path / "out"), "--shards", "3", "--seed", "0", "--json"])
+    assert made.exit_code == 0, made.output
+    assert [shard["rows"] for shard in json.loads(made.stdout)["shards"]] == [666, 667, 667]
+    asked = ["--name", "row 1999", "--seed", "5", "--json"]
+    found = json.loads(run(app, ["sample", str(tmp_path / "out"), "50", *asked]).stdout)
+    with ShardedModel.connect(tmp_path / "out", engine="threads") as model:
+        assert found["ids"] == model(ROWS[1_999]).sample(50, rng=5).ids.tolist()
+    assert found["names"] == [NAMES[i] for i in found["ids"]] and found["label"] == "exact"
+    files = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    made = run(app, ["split", *files, str(tmp_path / "files"), "--shards", "2", "--seed", "0"])
+    assert made.exit_code == 0 and "shard-001" in made.stdout
+    ordered = ["sample", str(tmp_path / "files"), "5", "--row", "1999", "--without-replacement", "--json"]
+    assert len(set(json.loads(run(app, ordered).stdout)["ids"])) == 5
+    refused = run(app, ["sample", str(tmp_path / "model"), "5", "--row", "1", "--ray", "auto"])
+    assert refused.exit_code == 2 and "no manifest.json" in refused.stderr

@@ -1,4 +1,4 @@
-"""The command line: `lazygumbel build | info | top-k | sample | log-partition | audit | fit | walk | paper | serve`."""
+"""The command line: `lazygumbel build | info | top-k | sample | log-partition | audit | fit | walk | split | ...`."""
 
 import sys
 from typing import Any
@@ -8,13 +8,14 @@ import typer
 from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
 from lazygumbel.cli import serve as _serve
+from lazygumbel.cli import sharded as _sharded
 from lazygumbel.cli import walk as _walk
 from lazygumbel.cli.options import app
 from lazygumbel.cli.others import add_commands
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _fit, _serve, _walk)
+_REGISTERED = (_commands, _fit, _serve, _sharded, _walk)
 """Modules that add commands to the app when they are imported."""
 add_commands(app)
 

@@ -24,6 +24,7 @@ from lazygumbel.cli.options import (
     show_columns,
     theta_of,
 )
+from lazygumbel.cli.sharded import Ray, opened
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
@@ -113,17 +114,18 @@ def sample(
     ] = False,
     method: Method = None,
     k: K = None,
+    ray: Ray = None,
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Draw rows from the softmax."""
-    loaded = LogLinear.load(model)
-    dist = distribution(loaded, theta, row, name, temperature)
-    if without_replacement:
-        drawn = dist.sample_without_replacement(size, method=_ordered_sampler(method, k), rng=seed)
-    else:
-        drawn = dist.sample(size, method=_sampler(method, k), rng=seed)
-    names = names_of(loaded, drawn.ids)
+    """Draw rows from the softmax, of a model or of shards."""
+    with opened(model, ray) as loaded:
+        dist = distribution(loaded, theta, row, name, temperature)
+        if without_replacement:
+            drawn = dist.sample_without_replacement(size, method=_ordered_sampler(method, k), rng=seed)
+        else:
+            drawn = dist.sample(size, method=_sampler(method, k), rng=seed)
+        names = names_of(loaded, drawn.ids)
     result = {
         "ids": drawn.ids.tolist(),
         "values": drawn.values.tolist(),

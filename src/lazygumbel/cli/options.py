@@ -13,8 +13,10 @@ from lazygumbel.checks import check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
 from lazygumbel.model import LogLinear
+from lazygumbel.sharded import ShardedDistribution, ShardedModel
 
 __all__ = [
+    "AnyModel",
     "Json",
     "K",
     "Method",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 app = typer.Typer(add_completion=False, help="Softmax models over millions of rows.")
+
+AnyModel = LogLinear | ShardedModel
 
 Model = Annotated[Path, typer.Argument(help="A folder written by `lazygumbel build`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -55,21 +59,19 @@ def show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | N
 
 
 def distribution(
-    model: LogLinear, theta: Path | None, row: int | None, name: str | None, temperature: float
-) -> Distribution:
+    model: AnyModel, theta: Path | None, row: int | None, name: str | None, temperature: float
+) -> Distribution | ShardedDistribution:
     return model(theta_of(model, theta, row, name), temperature=temperature)
 
 
-def theta_of(model: LogLinear, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
+def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
     """One theta, (d,), from exactly one of the three ways to give it."""
     if sum(given is not None for given in (theta, row, name)) != 1:
         raise ValueError("theta: give exactly one of --theta, --row and --name")
     if row is not None:
         return model.features.gather(np.asarray(row))
     if name is not None:
-        if model.features.names is None:
-            raise ValueError("name: the rows of this model have no names; use --row or --theta")
-        return model.features.gather(np.asarray(model.features.names.find(name)))
+        return model.features.gather(np.asarray(_find(model, name)))
     return read_theta(Path(theta or ""), model.features.d)
 
 
@@ -87,6 +89,16 @@ def read_theta(path: Path, d: int) -> npt.NDArray[np.float32]:
     return check_vectors(loaded.reshape(-1), "theta", d)
 
 
-def names_of(model: LogLinear, ids: npt.NDArray[np.int64]) -> list[str] | None:
+def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[str] | None:
+    if isinstance(model, ShardedModel):
+        return model.names(ids) if model.features.named else None
     names = model.features.names
     return None if names is None else [names[int(i)] for i in ids]
+
+
+def _find(model: AnyModel, name: str) -> int:
+    if isinstance(model, ShardedModel):
+        return model.find(name)
+    if model.features.names is None:
+        raise ValueError("name: the rows of this model have no names; use --row or --theta")
+    return model.features.names.find(name)

@@ -6,6 +6,7 @@ same worker when Ray has restarted it or of another one of the shard, until the 
 """
 
 import os
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -239,13 +240,23 @@ def _join(ray: Any, address: str | None, cpus: float) -> bool:
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Workers that have nothing to do cost nothing: there may be more of them than cores.
-        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), include_dashboard=False, **quiet)
+        own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
         return True
     try:
+        _knock(address)
         ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"address: no Ray cluster answers at {address!r} ({_words(error)})") from None
     return True
+
+
+def _knock(address: str) -> None:
+    """`OSError` where nobody listens, which Ray itself would only say after two minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=5.0):
+            pass
 
 
 def _node() -> str:

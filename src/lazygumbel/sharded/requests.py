@@ -88,7 +88,7 @@ class Health:
     """The last thing that went wrong since it last answered."""
 
 
-class ShardError(RuntimeError):
+class ShardError(ConnectionError):
     """Shards that did not answer; `lost` names each and says why."""
 
     def __init__(self, lost: Mapping[int, Lost]) -> None:

@@ -17,7 +17,6 @@ from lazygumbel.extras import require
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests
 from lazygumbel.sharded.worker import ShardWorker
-from lazygumbel.warm import warm_up
 
 __all__ = ["RayEngine"]
 
@@ -39,10 +38,9 @@ class RayWorker:
         """What came of the requests."""
         return self._worker.answer(requests)
 
-    def ready(self) -> Outcome:
-        """Come as soon as its kernels are compiled and its files are open."""
-        warm_up()
-        return self._worker.answer(())
+    def warm_up(self) -> Outcome:
+        """Comes as soon as its files are open and its kernels compiled."""
+        return self._worker.warm_up()
 
 
 @dataclass(eq=False)
@@ -106,7 +104,7 @@ class RayEngine:
             for shard in turned:
                 handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), str(shard.version))
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
-        self._hear({slot.actor.ready.remote(): slot for slot in self._all()}, startup)
+        self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 
     def ask(self, requests: Requests) -> Replies:
         """One wait for all shards; what fails is asked again until the deadline."""

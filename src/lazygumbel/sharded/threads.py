@@ -6,7 +6,6 @@ from pathlib import Path
 from lazygumbel.sharded.manifest import Manifest, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Requests
 from lazygumbel.sharded.worker import ShardWorker
-from lazygumbel.warm import warm_up
 
 __all__ = ["ThreadsEngine"]
 
@@ -23,7 +22,8 @@ class ThreadsEngine:
         }
         self._last: dict[int, Outcome] = {}
         self._errors: dict[int, str] = {}
-        warm_up()  # or the first question might pass its deadline while kernels compile
+        for worker in self._workers.values():
+            worker.warm_up()  # or the first question might pass its deadline while kernels compile
         # Not the pool of the kernels, whose threads these would wait for.
         self._pool = ThreadPoolExecutor(2 * len(self._workers), thread_name_prefix="lazygumbel-shard")
 

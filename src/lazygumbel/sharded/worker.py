@@ -10,7 +10,7 @@ import numpy as np
 
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded.manifest import version_of
-from lazygumbel.sharded.requests import Outcome, Request
+from lazygumbel.sharded.requests import Outcome, Request, Verb
 
 __all__ = ["ShardWorker"]
 
@@ -41,6 +41,25 @@ class ShardWorker:
             return self._outcome("invalid", error=str(error))
         except Exception as error:  # whatever it is, it must not end the worker; the caller is told
             return self._outcome("failed", error=f"{type(error).__name__}: {error}")
+
+    def warm_up(self) -> Outcome:
+        """Ask the shard a little of everything, so that what must be compiled for arrays like its own is."""
+        try:
+            first = self._open().features.gather(np.zeros(2, dtype=np.int64))
+        except (OSError, ValueError, _OtherVersion):
+            return self.answer(())  # which says what is wrong
+        seed = np.random.SeedSequence(0)
+        asked: tuple[tuple[Verb, dict[str, Any]], ...] = (
+            ("sample", {"size": 1, "rng": seed}),
+            ("sample_without_replacement", {"size": 1, "rng": seed}),
+            ("mean_logit", {"rng": seed}),
+            ("expectation", {"rng": seed}),
+            ("log_partition", {"rng": seed}),
+            ("top_k", {"k": 1}),
+            ("logits", {"ids": np.zeros((1, 2), dtype=np.int64)}),
+        )
+        one = tuple(Request(verb, given, first[:1]) for verb, given in asked if verb != "logits")
+        return self.answer(one + tuple(Request(verb, given, first) for verb, given in asked))
 
     def _open(self) -> LogLinear:
         with self._opening:

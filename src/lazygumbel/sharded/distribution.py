@@ -7,8 +7,8 @@ round for each such number.)
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import TypeVar, cast
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -156,11 +156,15 @@ class ShardedDistribution:
         if not isinstance(found, Estimate) and (found.ids < 0).any():  # too few rows are left to give what was asked
             raise ShardError(lost)
         rows = sum(shard.rows for shard in self._ranges.shards if shard.shard not in lost)
-        coverage = rows / self._ranges.size
-        if isinstance(found, TopK):
-            return replace(found, exact=False, coverage=coverage)
-        labels = np.broadcast_to(HEURISTIC, found.rows.shape)
-        return replace(found, labels=labels, bound=np.full(found.rows.shape, np.nan), coverage=coverage)
+        batch = found.rows.shape
+        weaker: dict[str, Any] = {
+            "exact": False,
+            "labels": np.broadcast_to(HEURISTIC, batch),
+            "bound": np.full(batch, np.nan),
+            "coverage": rows / self._ranges.size,
+        }
+        held = {field.name for field in fields(found)}
+        return replace(found, **{name: value for name, value in weaker.items() if name in held})
 
 
 def _seed(rng: Rng) -> int:

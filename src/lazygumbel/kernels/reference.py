@@ -768,15 +768,14 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
         return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
     mean, count = float(ratios.mean()), len(ratios)
     deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
-    expected = float(np.average(np.expm1(deviations**2), weights=ratios))
-    second_moment = ((1 + expected) * (1 + FIXED_POINT)) ** 2
+    second_moment = ((1 + float(np.average(np.expm1(deviations**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
     pairs = float(between.sum())
     if pairs > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
         freedom = max(3 * pairs**2 / float(np.square(between).sum()), 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
     spread, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
-    return Weighed(mean, spread, pairs / count**2, allowed, expected)
+    return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
 
 
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:

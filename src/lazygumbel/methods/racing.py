@@ -117,7 +117,7 @@ def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Bat
         one = query.at(slice(b, b + 1))
         ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
         rows += query.features.n
-        if passed == -np.inf:  # not a row was raced for
+        if drawn == 0 and passed == -np.inf:  # not a row was raced for
             label, bound, rows = "exact", 0.0, query.features.n
     return Drawn(ids, values, rows, label, bound, int(found.violations[b]))
 

@@ -319,7 +319,7 @@ class PartitionIndex:
                 assist(kernels.assist, self.stored, asked, theta, number, race, claims)
             facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
             claims[OVER] = 1
-            yield Entered(Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, self.order)
+            yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where the codes of rows lie."""

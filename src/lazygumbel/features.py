@@ -9,6 +9,7 @@ files block by block as they are read.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from tokenize import TokenError
@@ -21,6 +22,7 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_ids
 from lazygumbel.names import Names
 from lazygumbel.progress import Progress, Silent
+from lazygumbel.threads import map_threads
 
 __all__ = ["Block", "Features", "Source"]
 
@@ -177,10 +179,16 @@ class Features:
         positions = np.empty(self.n, dtype=np.int64)
         positions[order] = np.arange(self.n)
         with (progress or Silent()).task("ordering rows", self.n) as task:
-            # Reads run through the source once; a memory-mapped file larger than memory is not read at random.
-            for ids, rows in self.blocks():
+            # Reads run through the source, a few blocks at a time: a file larger than memory is not read at random.
+            blocks = self.blocks(max(1, _BLOCK_BYTES // (32 * self.d)))
+
+            def put(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
                 stored[positions[ids]] = rows
-                task.advance(len(ids))
+                return len(ids)
+
+            while some := list(islice(blocks, 8)):
+                for count in map_threads(put, *zip(*some, strict=True)):
+                    task.advance(count)
         stored.flags.writeable = False
         return Features(stored, order=order, positions=positions, names=self.names, max_norm=self._max_norm)
 

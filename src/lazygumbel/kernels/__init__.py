@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lazygumbel.kernels.compiled import (
+        add_by_cell,
         all_ceilings,
         assist,
         assist_theta,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",

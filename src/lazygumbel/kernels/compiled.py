@@ -4,11 +4,12 @@ from lazygumbel.kernels.codes import lookup_tables, prepare, scan
 from lazygumbel.kernels.contest import assist, assist_theta, enter, open_race, race_thetas, set_reference, settle
 from lazygumbel.kernels.encode import encode_rows, interleave
 from lazygumbel.kernels.race import all_ceilings, draw, draw_distinct, refine, temper
-from lazygumbel.kernels.scoring import gather_dot, sum_pairs, sum_rows
+from lazygumbel.kernels.scoring import add_by_cell, gather_dot, sum_pairs, sum_rows
 from lazygumbel.kernels.strata import sample_strata, sample_to, score_wide, weigh_sample
 from lazygumbel.kernels.top import top_rows
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",

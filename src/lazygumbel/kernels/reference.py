@@ -41,6 +41,7 @@ from lazygumbel.kernels.types import (
 )
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",
@@ -109,6 +110,12 @@ def sum_rows(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, F
     """Sums of weighted rows, of their squares, and of weight times weighted row, each (d,)."""
     weighted = weights[:, None] * rows[positions].astype(np.float64)
     return weighted.sum(axis=0), (weighted**2).sum(axis=0), weights @ weighted
+
+
+def add_by_cell(rows: Vectors, cells: Ints, sums: Floats, squares: Floats) -> None:
+    """Add rows to the sum of their cell, (cells, d), and their squared norms, (cells,)."""
+    np.add.at(sums, cells, rows.astype(np.float64))
+    np.add.at(squares, cells, np.square(rows.astype(np.float64)).sum(axis=1))
 
 
 def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:

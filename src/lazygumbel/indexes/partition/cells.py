@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel import kernels
 from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress
@@ -80,11 +81,7 @@ def mean_rows(
     counts = np.bincount(cell_of, minlength=cells)
     with progress.task("averaging cells", features.n) as task:
         for ids, rows in features.blocks():
-            here = cell_of[ids]
-            order = np.argsort(here, kind="stable")
-            present, starts = np.unique(here[order], return_index=True)
-            sums[present] += np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
-            squares += np.bincount(here, np.einsum("nd,nd->n", rows, rows), cells)
+            kernels.add_by_cell(rows, cell_of[ids], sums, squares)
             task.advance(len(ids))
     kept = np.flatnonzero(counts)
     means = (sums[kept] / counts[kept, None]).astype(np.float32)

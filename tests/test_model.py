@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from lazygumbel import (
     UniformTail,
 )
 from lazygumbel.kernels.types import GROUP
+from lazygumbel.manifest import seal
 from lazygumbel.model import describe
 from lazygumbel.testing import check_index
 from statistics_helpers import make_rows
@@ -110,7 +112,7 @@ def test_a_saved_model_is_the_same_model(name: str, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     loaded = LogLinear.load(tmp_path / "model")
     assert type(loaded.index) is type(model.index)
-    assert isinstance(loaded.features.stored.base, np.memmap) and not loaded.features.stored.flags.writeable
+    assert isinstance(loaded.features.stored.base, mmap) and not loaded.features.stored.flags.writeable
     np.testing.assert_array_equal(loaded.features.gather(np.arange(300)), rows)
     assert loaded.features.names is not None and list(loaded.features.names) == list(features.names or [])
     thetas = 3 * make_rows(6, 5, seed=6)
@@ -151,12 +153,12 @@ def test_all_arrays_of_a_loaded_model_are_mapped(tmp_path: Path) -> None:
         index.coding.exponents,
         *index.bytes[:2],
     ):
-        assert isinstance(array.base, np.memmap)
+        assert isinstance(array.base, mmap)
     LogLinear(LSHIndex.build(features, tables=4, rng=0)).save(tmp_path / "lsh")
     loaded = LogLinear.load(tmp_path / "lsh")
     assert isinstance(loaded.index, LSHIndex)
     for array in (loaded.index.codes, loaded.index.order, loaded.index.projections):
-        assert isinstance(array.base, np.memmap)
+        assert isinstance(array.base, mmap)
 
 
 def test_describe_reads_no_array(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_describe_reads_no_array(tmp_path: Path) -> None:
     facts = describe(tmp_path / "model")
     assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (100, 3, "float32", True)
     assert facts["index"] == {"kind": "partition", "cells": 5, "coordinates": [4, 4], "calibration": None}
-    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 6
+    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 7
     LogLinear.build(make_rows(10, 2)).save(tmp_path / "plain")
     assert describe(tmp_path / "plain")["names"] is False
     with pytest.raises(ValueError, match="no such folder"):
@@ -193,11 +195,11 @@ def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "model" / "config.json"
     facts = json.loads(config.read_text())
     facts["index"]["kind"] = "quantum"
-    config.write_text(json.dumps(facts))
+    config.write_text(json.dumps(facts | {"digest": seal(facts)}))
     with pytest.raises(ValueError, match=r"unknown kind 'quantum'.*upgrade"):
         LogLinear.load(tmp_path / "model")
     facts["index"]["kind"], facts["n"] = "exact", 11
-    config.write_text(json.dumps(facts))
+    config.write_text(json.dumps(facts | {"digest": seal(facts)}))
     with pytest.raises(ValueError, match=r"shape \(10, 2\)"):
         LogLinear.load(tmp_path / "model")
 

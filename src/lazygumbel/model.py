@@ -17,8 +17,7 @@ from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, Partitio
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_sampler
-from lazygumbel.names import Names
-from lazygumbel.persist import Reader, read_config, writing
+from lazygumbel.persist import Reader, read_config, reading, writing
 from lazygumbel.progress import Progress, Silent
 
 __all__ = ["LogLinear", "describe"]
@@ -110,40 +109,24 @@ class LogLinear:
         if not isinstance(index, tuple(_KINDS.values())):
             raise ValueError(f"index: {type(index).__name__} cannot be saved; only lazygumbel's own indexes can")
         with writing(Path(path)) as writer:
-            writer.config.update(
-                n=self.features.n,
-                d=self.features.d,
-                dtype=str(self.features.stored.dtype),
-                max_norm=self.features.max_norm,
-            )
-            writer.array("rows", self.features.stored)
-            if self.features.order is not None and self.features.positions is not None:
-                writer.array("order", self.features.order)
-                writer.array("positions", self.features.positions)
-            if self.features.names is not None:
-                writer.array("names", self.features.names.text)
-                writer.array("name_offsets", self.features.names.offsets)
+            self.features.save(writer)
             index.save(writer)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed."""
-        reader = Reader(Path(path))
-        kind = reader.config["index"].get("kind")
-        if kind not in _KINDS:
-            raise ValueError(f"{path}: holds an index of unknown kind {kind!r}; upgrade lazygumbel")
-        ordered = reader.has("order")
-        features = Features(
-            reader.array("rows"),
-            order=reader.array("order") if ordered else None,
-            positions=reader.array("positions") if ordered else None,
-            names=Names(reader.array("names"), reader.array("name_offsets")) if reader.has("names") else None,
-            max_norm=reader.config.get("max_norm"),
-        )
-        expected = (reader.config["n"], reader.config["d"])
-        if features.stored.shape != expected:
-            raise ValueError(f"{path}: rows.npy has shape {features.stored.shape}, but config.json says {expected}")
-        return cls(_KINDS[kind].load(reader, features))
+        """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed.
+
+        What can be told at a look is checked: a folder that was damaged, edited or made by hand is a `ValueError`.
+        """
+        return cls(reading(Path(path), _load_index))
+
+
+def _load_index(reader: Reader) -> Index:
+    kind = reader.config["index"].get("kind")
+    reader.demand(
+        isinstance(kind, str) and kind in _KINDS, f"holds an index of unknown kind {kind!r}; upgrade lazygumbel"
+    )
+    return _KINDS[kind].load(reader, Features.load(reader))
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -155,7 +138,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "version": config["version"],
         "n": config["n"],
         "d": config["d"],
-        "dtype": config["dtype"],
+        "dtype": config.get("dtype"),
         "index": config["index"],
         "bytes": sum(int(facts["bytes"]) for facts in files.values()),
         "names": "names.npy" in files,

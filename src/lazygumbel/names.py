@@ -7,6 +7,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.persist import Reader, Writer
+
 __all__ = ["Names"]
 
 
@@ -28,6 +30,26 @@ class Names:
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(e) for e in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def save(self, writer: Writer) -> None:
+        """Write the text and where each name starts."""
+        writer.array("names", self.text)
+        writer.array("name_offsets", self.offsets)
+
+    @classmethod
+    def load(cls, reader: Reader, n: int) -> "Names":
+        """What `save` wrote of n names; refused unless every name can be read."""
+        text, offsets = reader.array("names", np.uint8), reader.array("name_offsets", np.int64, (n + 1,))
+        ends = offsets[0] == 0 and offsets[-1] == text.size and text.ndim == 1
+        reader.demand(ends and (np.diff(offsets) >= 0).all(), "name_offsets.npy does not divide names.npy")
+        starts = offsets[:-1][offsets[:-1] < text.size]
+        whole = bool((text[starts] & 0xC0 != 0x80).all())  # no name starts in the middle of a letter
+        try:
+            text.tobytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            whole = False
+        reader.demand(whole, "names.npy does not hold names in UTF-8")
+        return cls(text, offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -82,7 +82,7 @@ class FaissIndex:
         found, rows = self._search(search.vectors, fetched)
         hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         for b, query in enumerate(search.vectors):
-            ids = np.unique(found[b][found[b] >= 0])
+            ids = np.unique(found[b][(found[b] >= 0) & (found[b] < self.features.n)])
             if len(ids) < search.k:
                 scan = ExactIndex(self.features).top_k(query, search.k)
                 hits.append((scan.ids, scan.scores))
@@ -100,10 +100,16 @@ class FaissIndex:
 
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
-        """Read FAISS's file back."""
+        """Read FAISS's file back; that it fits is checked, what is inside is between FAISS and the file."""
         import faiss
 
-        return cls(features, faiss.read_index(str(reader.file("index.faiss"))))
+        try:
+            index = faiss.read_index(str(reader.file("index.faiss")))
+        except RuntimeError as error:
+            raise ValueError(f"index.faiss cannot be read by FAISS ({error})") from None
+        size = index.ntotal, index.d
+        reader.demand(size == (features.n, features.d), f"index.faiss is over features of shape {size}, not over these")
+        return cls(features, index)
 
     def _search(self, vectors: npt.NDArray[np.float32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Ids (B, k), -1 where FAISS found none, and the rows scored by each query.

@@ -297,12 +297,23 @@ class LSHIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back what `save` wrote; the tables stay on disk, memory-mapped."""
-        projections, codes = reader.array("lsh_projections"), reader.array("lsh_codes")
-        built = codes.shape[1], projections.shape[0] - 1
-        if built != (features.n, features.d):
-            raise ValueError(f"features is {features.n} x {features.d}, but the index was built over {built}")
-        knobs = {name: float(reader.config["index"][name]) for name in ("gap", "delta", "max_norm")}
-        return cls(features, **knobs, projections=projections, codes=codes, order=reader.array("lsh_order"))
+        n, settings = features.n, reader.config["index"]
+        width = reader.array("lsh_projections").shape[-1:]
+        tables = width[0] // _BITS if width else 0
+        projections = reader.array("lsh_projections", np.float32, (features.d + 1, _BITS * max(tables, 1)))
+        codes, order = (reader.array(f"lsh_{name}", np.uint32, (tables, n)) for name in ("codes", "order"))
+        reader.demand(np.isfinite(projections).all(), "lsh_projections.npy is not finite")
+        for ids, table in zip(order, codes, strict=True):
+            held = np.zeros(n, dtype=np.bool_)
+            if ids.max() < n:
+                held[ids] = True
+            reader.demand(held.all() and (table[1:] >= table[:-1]).all(), "lsh_codes.npy and lsh_order.npy do not fit")
+        knobs = {name: settings.get(name) for name in ("gap", "delta", "max_norm")}
+        sane = all(isinstance(knob, float) for knob in knobs.values())
+        sane = sane and 0 < knobs["gap"] < 1 and 0 < knobs["delta"] < 1
+        sane = sane and abs(knobs["max_norm"] - features.max_norm) <= 1e-5 * features.max_norm
+        reader.demand(sane, "gap, delta or max_norm of its LSH index are not what they may be")
+        return cls(features, **knobs, projections=projections, codes=codes, order=order)
 
 
 def _distinct(ids: npt.NDArray[np.uint32]) -> Ints:

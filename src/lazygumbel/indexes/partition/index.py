@@ -24,6 +24,7 @@ from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import Cells, mean_rows
+from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import BY_BYTES, Effort, default_cells, default_coordinates, for_draws, for_top
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
@@ -240,6 +241,7 @@ class PartitionIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
+        check_saved(reader, features)
         cells = Cells.load(reader)
         coder = Coder(*(reader.array(f"coder_{name}") for name in Coder._fields))
         index = cls(features, cells, coder, Coding.load(reader, Layout.of(cells.offsets)), Bytes.load(reader))

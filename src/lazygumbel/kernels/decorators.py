@@ -5,15 +5,33 @@ is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
 """
 
 from typing import Any
+from warnings import warn
 
 from numba import njit
 
 __all__ = ["exact_kernel", "helper", "kernel"]
 
-kernel: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+def _can_keep() -> bool:
+    """Whether Numba finds a place for compiled code: NUMBA_CACHE_DIR, beside the package, or the user's own folder."""
+    try:
+        njit(cache=True)(_can_keep)
+    except RuntimeError:
+        warn(
+            "compiled code cannot be kept: neither the folder of lazygumbel nor the user's cache can be written to. It "
+            "is compiled anew in every process, which takes some seconds; NUMBA_CACHE_DIR may name another folder",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+_KEPT = _can_keep()
+
+kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 """Sums may be reordered, products and sums fused."""
-exact_kernel: Any = njit(cache=True, nogil=True, error_model="numpy")
+exact_kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy")
 """The same bits on every processor."""
-helper: Any = njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
+helper: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
 """A part of a kernel, which allocates nothing: arrays are not counted as they are handed on. With counts, an atomic
 operation for each array of each named tuple, a proposal took twice the time."""

@@ -380,6 +380,24 @@ def test_bad_thetas_are_refused(model: LogLinear, theta: npt.ArrayLike, name: st
         model(theta)
 
 
+@pytest.mark.parametrize("index", [ExactIndex, PartitionIndex])
+def test_logits_that_overflow_are_refused(index) -> None:
+    model = LogLinear(index.build(make_rows(300, 4)))
+    theta = model.features.gather(0)
+    for scale, temperature in ((1.0, 1e-38), (1e30, 1e-8), (3e38, 1.0)):
+        with pytest.raises(
+            ValueError, match=r"theta has norm \S+: with these rows and this temperature, logits overflow"
+        ):
+            model(np.stack([theta, theta * np.float32(scale)]), temperature=temperature)
+    with pytest.raises(ValueError, match=r"temperature must be at least 1e-300, not 9\.99989e-321"):
+        model(theta, temperature=1e-320)
+    with pytest.raises(ValueError, match="queries has norm"):
+        model.index.top_k(theta * np.float32(3e38), 1)
+    for scale, temperature in ((1.0, 1e-36), (1e30, 1e-6), (1e-40, 1e-41), (1e36, 1.0)):  # control
+        dist = model(theta * np.float32(scale), temperature=temperature)
+        assert np.isfinite(dist.log_partition(rng=0).value) and dist.sample(rng=0).ids[0] < 300
+
+
 @pytest.mark.parametrize("temperature", [0, 0.0, -1.0, np.nan, np.inf, "warm", None, True, 1j, [1.0]])
 def test_bad_temperatures_are_refused(model: LogLinear, temperature) -> None:
     with pytest.raises(ValueError, match="temperature"):

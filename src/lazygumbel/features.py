@@ -73,6 +73,8 @@ class Features:
         """
         if isinstance(source, Features):
             return source if names is None else source._named(names)
+        if isinstance(source, np.ma.MaskedArray):
+            raise ValueError("features is a masked array; give an array without a mask, features.filled(...) for one")
         array = _map_npy(Path(source)) if isinstance(source, str | PathLike) else np.asanyarray(source)
         _check_matrix(array)
         mapped = isinstance(array, np.memmap)
@@ -282,6 +284,8 @@ def _fits(stored: npt.NDArray[Any], max_norm: float) -> bool:
 
 
 def _check_matrix(array: npt.NDArray[Any]) -> None:
+    if array.dtype.hasobject:
+        raise ValueError("features must be an (n, d) array of numbers, the path of a file, or Features")
     if not _is_convertible(array.dtype):
         raise ValueError(
             f"features has dtype {array.dtype}; it may be float16, float32, float64, bool or 8/16-bit integers "

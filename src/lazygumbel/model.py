@@ -33,6 +33,9 @@ class LogLinear:
     """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
 
     def __init__(self, index: Index) -> None:
+        if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
+            raise ValueError(f"index must be an index, not {type(index).__name__}: {cure}")
         self.index = index
 
     @property
@@ -54,10 +57,7 @@ class LogLinear:
         `index` is one that was built over the same rows; by default an `ExactIndex` below 50,000 rows and a
         `PartitionIndex` from there on.
         """
-        if isinstance(features, str | PathLike):
-            rows = datasets.read(features, progress=progress)
-        else:
-            rows = Features.of(features)
+        rows = datasets.rows_of(features, progress)
         generator = np.random.default_rng(rng)
         if index is not None:
             _check_same_rows(rows, index)

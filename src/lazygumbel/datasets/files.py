@@ -1,14 +1,16 @@
 """`read`: rows from files other people write; the format follows from the suffix of the file's name."""
 
+from os import PathLike
+
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.datasets.tables import NamesColumn, read_parquet
 from lazygumbel.datasets.tensors import read_hdf5, read_safetensors
 from lazygumbel.datasets.text import read_text
 from lazygumbel.datasets.vecs import map_vectors
-from lazygumbel.features import Features
+from lazygumbel.features import Features, Source
 from lazygumbel.progress import Progress, Silent
 
-__all__ = ["read"]
+__all__ = ["read", "rows_of"]
 
 
 def read(
@@ -53,3 +55,8 @@ def read(
             case _:
                 readable = ".npy, .fvecs, .bvecs, .vec, .txt, .hdf5, .h5, .safetensors and .parquet"
                 raise ValueError(f"the suffix {path.suffix!r} is not one that can be read: {readable}")
+
+
+def rows_of(source: Source | Features, progress: Progress | None = None) -> Features:
+    """What a model is built over: an (n, d) array, the path of a file that `read` knows, or `Features` as they are."""
+    return read(source, progress=progress) if isinstance(source, str | PathLike) else Features.of(source)

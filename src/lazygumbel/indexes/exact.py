@@ -5,7 +5,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress
@@ -21,14 +22,15 @@ class ExactIndex:
 
     kind: ClassVar[str] = "exact"
 
-    def __init__(self, features: Features) -> None:
-        self.features = features
+    def __init__(self, features: Source | Features) -> None:
+        self.features = rows_of(features)
 
     @classmethod
-    def build(cls, features: Features, *, progress: Progress | None = None) -> Self:
+    def build(cls, features: Source | Features, *, progress: Progress | None = None) -> Self:
         """Nothing to build; the rows are checked."""
-        features.check_finite(progress)
-        return cls(features)
+        held = rows_of(features, progress)
+        held.check_finite(progress)
+        return cls(held)
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The true top k; every row is scored."""

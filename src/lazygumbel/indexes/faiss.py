@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.results import TopK
+from lazygumbel.threads import capped_faiss
 
 if TYPE_CHECKING:
     import faiss
@@ -35,7 +37,7 @@ class FaissIndex:
     @classmethod
     def build(
         cls,
-        features: Features,
+        features: Source | Features,
         factory: str,
         *,
         parameters: str | None = None,
@@ -46,30 +48,30 @@ class FaissIndex:
         `parameters` are FAISS search knobs, "nprobe=64" for instance. Without them an inverted file probes 1/32 of its
         lists: FAISS's own default of a single list is far too few for a softmax.
         """
-        import faiss
-
-        features.check_finite(progress)
-        try:
-            index = faiss.index_factory(features.d, factory, faiss.METRIC_INNER_PRODUCT)
-        except RuntimeError as error:
-            raise ValueError(f"factory: FAISS cannot make {factory!r} for d = {features.d} ({error})") from None
-        with (progress or Silent()).task(f"building FAISS {factory}", features.n) as task:
+        held = rows_of(features, progress)
+        held.check_finite(progress)
+        with (progress or Silent()).task(f"building FAISS {factory}", held.n) as task, capped_faiss() as faiss:
+            try:
+                index: Any = faiss.index_factory(held.d, factory, faiss.METRIC_INNER_PRODUCT)
+            except RuntimeError as error:
+                raise ValueError(f"factory: FAISS cannot make {factory!r} for d = {held.d} ({error})") from None
             try:
                 if not index.is_trained:
-                    index.train(_training_rows(features))
-                for _, rows in _in_id_order(features):
+                    index.train(_training_rows(held))
+                for _, rows in _in_id_order(held):
                     index.add(rows)
                     task.advance(len(rows))
             except RuntimeError as error:
-                raise ValueError(f"factory: FAISS cannot build {factory!r} over {features.n} rows ({error})") from None
+                raise ValueError(f"factory: FAISS cannot build {factory!r} over {held.n} rows ({error})") from None
         _set_parameters(index, parameters)
-        return cls(features, index)
+        return cls(held, index)
 
     @classmethod
-    def adopt(cls, features: Features, index: "faiss.Index") -> Self:
+    def adopt(cls, features: Source | Features, index: "faiss.Index") -> Self:
         """Take a FAISS index that already holds these rows, added in the order of their ids."""
-        _check_adopted(features, index)
-        adopted = cls(features, index)
+        held = rows_of(features)
+        _check_adopted(held, index)
+        adopted = cls(held, index)
         adopted._check_rows()
         return adopted
 
@@ -116,15 +118,13 @@ class FaissIndex:
 
         FAISS counts inner products over a whole call only, so each query of a batch reports the mean.
         """
-        import faiss
-
-        counters: Any = faiss.cvar
-        statistics = [counters.indexIVF_stats, counters.hnsw_stats]
-        for statistic in statistics:
-            statistic.reset()
         if not len(vectors):
             return np.empty((0, k), np.int64), np.empty(0, np.int64)
-        found = self.index.search(vectors, k)[1]
+        with capped_faiss() as faiss:
+            statistics: list[Any] = [faiss.cvar.indexIVF_stats, faiss.cvar.hnsw_stats]
+            for statistic in statistics:
+                statistic.reset()
+            found: npt.NDArray[np.int64] = self.index.search(vectors, k)[1]
         counted = sum(int(statistic.ndis) for statistic in statistics) // len(vectors)
         scanned = min(counted, self.features.n) if counted else self.features.n
         return found, np.full(len(vectors), scanned, dtype=np.int64)

@@ -38,7 +38,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
@@ -152,7 +153,7 @@ class LSHIndex:
     @classmethod
     def build(
         cls,
-        features: Features,
+        features: Source | Features,
         *,
         gap: float = 0.1,
         delta: float = 0.05,
@@ -167,7 +168,8 @@ class LSHIndex:
         for name, value in (("gap", gap), ("delta", delta)):
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, not {value}")
-        tables, n = check_count(tables, "tables"), features.n
+        tables, features = check_count(tables, "tables"), rows_of(features, progress)
+        n = features.n
         if n > 2**32:
             raise ValueError(f"features has {n:,} rows; this index holds at most {2**32:,}")
         features.check_finite(progress)

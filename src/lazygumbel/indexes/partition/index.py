@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.checks import check_count, check_number
+from lazygumbel.datasets import rows_of
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
@@ -162,7 +163,7 @@ class PartitionIndex:
         `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
         thetas of norm over temperature `scale`: by default 20 over the typical norm of a row.
         """
-        features, progress, generator = Features.of(features), progress or Silent(), np.random.default_rng(rng)
+        features, progress, generator = rows_of(features, progress), progress or Silent(), np.random.default_rng(rng)
         n, d = features.n, features.d
         cells = default_cells(n, d) if cells is None else check_count(cells, "cells")
         if n >= 2**31:

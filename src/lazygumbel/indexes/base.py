@@ -98,11 +98,13 @@ def pack(
     hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]],
     rows: npt.NDArray[np.int64],
     *,
-    exact: bool,
+    bound: npt.ArrayLike,
 ) -> TopK:
-    """One `TopK` from the hits of each query, each of length `search.k`."""
+    """One `TopK` from the hits of each query, each of length `search.k`; for `bound` see there."""
+    bounds = np.broadcast_to(np.asarray(bound, dtype=np.float64), len(hits))
+    exact = bool((bounds == 0.0).all())
     ids = np.array([hit[0] for hit in hits], dtype=np.int64).reshape(len(hits), search.k)
     scores = np.array([hit[1] for hit in hits], dtype=np.float32).reshape(len(hits), search.k)
     if search.single:
-        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked)
-    return TopK(ids, scores, rows, exact, search.asked)
+        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked, bounds.reshape(()))
+    return TopK(ids, scores, rows, exact, search.asked, bounds)

@@ -43,7 +43,7 @@ class ExactIndex:
             for b, (found, values) in enumerate(hits):
                 candidates = np.concatenate([found, ids]), np.concatenate([values, scores[b]])
                 hits[b] = best(self.features, search.vectors[b], *candidates, search.k)
-        return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), exact=True)
+        return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), bound=0.0)
 
     def save(self, writer: Writer) -> None:
         """An exact index is its rows."""

@@ -83,15 +83,16 @@ class FaissIndex:
         fetched = min(self.features.n, int(np.ceil(_EXTRA * search.k)))
         found, rows = self._search(search.vectors, fetched)
         hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+        scanned = np.zeros(len(search.vectors), dtype=np.bool_)
         for b, query in enumerate(search.vectors):
             ids = np.unique(found[b][(found[b] >= 0) & (found[b] < self.features.n)])
             if len(ids) < search.k:
                 scan = ExactIndex(self.features).top_k(query, search.k)
                 hits.append((scan.ids, scan.scores))
-                rows[b] = self.features.n
+                rows[b], scanned[b] = self.features.n, True
             else:
                 hits.append(best(self.features, query, ids, self.features.score(ids, query), search.k))
-        return pack(search, hits, np.maximum(rows, search.k), exact=False)
+        return pack(search, hits, np.maximum(rows, search.k), bound=np.where(scanned, 0.0, np.nan))
 
     def save(self, writer: Writer) -> None:
         """FAISS writes its own file."""

@@ -227,7 +227,7 @@ class LSHIndex:
             scanned = ExactIndex(self.features).top_k(search.vectors[to_scan], search.k)
             for b, ids, scores in zip(to_scan, scanned.ids, scanned.scores, strict=True):
                 hits[b] = ids, scores
-        return pack(search, hits, rows, exact=bool((rows == n).all()))
+        return pack(search, hits, rows, bound=np.where(rows == n, 0.0, np.nan))
 
     def _ranges(self, queries: Vectors) -> Iterator[Ints]:
         """Query by query, where the rows that share K = 0 to 32 bits with it start and stop, (2, 33, L)."""

@@ -140,7 +140,7 @@ class OrderedSampler(Protocol):
     """Draws without replacement."""
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
-        """`size` distinct rows of each theta in order: shape (B, size)."""
+        """`size` distinct rows of each theta in order: shape (size, B)."""
         ...
 
 

@@ -211,7 +211,7 @@ class PartitionIndex:
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
-        return pack(search, hits, rows, exact=False)
+        return pack(search, hits, rows, bound=_MISSED)
 
     @staticmethod
     def _candidates(run: Run, k: int, shared: bool) -> tuple[npt.NDArray[np.int64], int]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST_LOGIT", "check_count", "check_ids", "check_number", "check_vectors", "plain_array"]
+__all__ = ["check_count", "check_ids", "check_number", "check_vectors", "longest_vector", "plain_array"]
 
-LARGEST_LOGIT = 1e37
+_LARGEST_LOGIT = 1e37
 """Inner products and logits are computed in float32, which ends at 3.4e38."""
 
 _WHOLE = int, np.integer  # not a union, which would be made anew at every check
@@ -54,6 +54,11 @@ def _check_long(vectors: npt.NDArray[np.float32], name: str, longest: float) -> 
         raise ValueError(
             f"{name} has norm {norm:.3g}: with these rows and this temperature, logits overflow from {longest:.3g} on"
         )
+
+
+def longest_vector(max_norm: float, temperature: float = 1.0) -> float:
+    """The largest norm of a theta whose inner products with rows of at most this norm, and logits, do not overflow."""
+    return _LARGEST_LOGIT * min(temperature, 1.0) / max(max_norm, 1e-300)
 
 
 def plain_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:

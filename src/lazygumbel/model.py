@@ -18,7 +18,7 @@ from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.persist import Reader, read_config, reading, writing
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["LogLinear", "describe"]
 
@@ -38,6 +38,9 @@ class LogLinear:
             raise ValueError(f"index must be an index, not {type(index).__name__}: {cure}")
         self.index = index
 
+    def __repr__(self) -> str:
+        return f"LogLinear({self.index!r})"
+
     @property
     def features(self) -> Features:
         """The rows phi."""
@@ -50,13 +53,14 @@ class LogLinear:
         *,
         index: Index | None = None,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """A model over an (n, d) array, the path of a file that `datasets.read` knows, or `Features`.
 
         `index` is one that was built over the same rows; by default an `ExactIndex` below 50,000 rows and a
         `PartitionIndex` from there on.
         """
+        progress = choose(progress)
         rows = datasets.rows_of(features, progress)
         generator = np.random.default_rng(rng)
         if index is not None:
@@ -82,7 +86,7 @@ class LogLinear:
         temperature: float = 1.0,
         tv: float = 2.5e-4,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Calibration:
         """Measure how draws can be made quicker for thetas like these, (B, d), at a mean total variation of `tv`.
 
@@ -99,7 +103,7 @@ class LogLinear:
         query = Query.of(index, thetas, temperature)
         if query.size < _LEAST_THETAS:
             raise ValueError(f"thetas has {query.size} rows; at least {_LEAST_THETAS} are needed to fit and to judge")
-        found = calibrate(index, query, own, tv, progress or Silent())
+        found = calibrate(index, query, own, tv, choose(progress))
         self.index = index.calibrated(found if found.accepted else None)
         return found
 

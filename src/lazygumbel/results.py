@@ -61,8 +61,8 @@ def _weaker(a: Labels, b: Labels) -> Labels:
 class TopK:
     """The rows with the largest inner products, best first, ties by smaller id.
 
-    `ids` and `scores` have shape batch + (min(k, n),). `rows`, shape batch, counts the rows scored; `bound`, of that shape
-    too, is the probability at most that a row is missed: zero if none can be, not a number where nothing is known.
+    `ids` and `scores` have shape batch + (min(k, n),). Of shape batch: `rows`, how many were scored, and `bound`, the
+    probability at most that a row is missed: zero if none can be, not a number where it is not known.
     """
 
     ids: Ints

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import LARGEST_LOGIT, check_count, check_vectors
+from lazygumbel.checks import check_count, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.results import TopK
@@ -60,7 +60,7 @@ class Search(NamedTuple):
 
 def open_search(queries: npt.ArrayLike, k: int, features: Features) -> Search:
     """Check what a caller gave to `top_k`."""
-    vectors = check_vectors(queries, "queries", features.d, LARGEST_LOGIT / max(features.max_norm, 1e-300))
+    vectors = check_vectors(queries, "queries", features.d, longest_vector(features.max_norm))
     asked = check_count(k, "k")
     return Search(np.atleast_2d(vectors), min(asked, features.n), asked, vectors.ndim == 1)
 

@@ -9,7 +9,7 @@ from lazygumbel.datasets import rows_of
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 
 __all__ = ["ExactIndex"]
@@ -25,11 +25,15 @@ class ExactIndex:
     def __init__(self, features: Source | Features) -> None:
         self.features = rows_of(features)
 
+    def __repr__(self) -> str:
+        return f"ExactIndex(n={self.features.n:,}, d={self.features.d})"
+
     @classmethod
-    def build(cls, features: Source | Features, *, progress: Progress | None = None) -> Self:
+    def build(cls, features: Source | Features, *, progress: ShowProgress = None) -> Self:
         """Nothing to build; the rows are checked."""
-        held = rows_of(features, progress)
-        held.check_finite(progress)
+        shown = choose(progress)
+        held = rows_of(features, shown)
+        held.check_finite(shown)
         return cls(held)
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:

@@ -11,7 +11,7 @@ from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 from lazygumbel.threads import capped_faiss
 
@@ -34,6 +34,9 @@ class FaissIndex:
         self.index = index
         """The FAISS object; its own knobs (nprobe, efSearch, ...) are set on it."""
 
+    def __repr__(self) -> str:
+        return f"FaissIndex(n={self.features.n:,}, d={self.features.d}, {type(self.index).__name__})"
+
     @classmethod
     def build(
         cls,
@@ -41,16 +44,17 @@ class FaissIndex:
         factory: str,
         *,
         parameters: str | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Make an inner-product index from a FAISS factory string such as "HNSW32" or "IVF4096,Flat".
 
         `parameters` are FAISS search knobs, "nprobe=64" for instance. Without them an inverted file probes 1/32 of its
         lists: FAISS's own default of a single list is far too few for a softmax.
         """
-        held = rows_of(features, progress)
-        held.check_finite(progress)
-        with (progress or Silent()).task(f"building FAISS {factory}", held.n) as task, capped_faiss() as faiss:
+        shown = choose(progress)
+        held = rows_of(features, shown)
+        held.check_finite(shown)
+        with shown.task(f"building FAISS {factory}", held.n) as task, capped_faiss() as faiss:
             try:
                 index: Any = faiss.index_factory(held.d, factory, faiss.METRIC_INNER_PRODUCT)
             except RuntimeError as error:

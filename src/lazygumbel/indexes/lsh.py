@@ -43,7 +43,7 @@ from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 
 __all__ = ["LSHIndex", "Rung", "collision_probability", "ladder", "signatures"]
@@ -145,6 +145,10 @@ class LSHIndex:
         self.order = order
         """The row ids that carry them, (L, n)."""
 
+    def __repr__(self) -> str:
+        knobs = f"gap={self.gap:g}, delta={self.delta:g}, tables={self.tables}"
+        return f"LSHIndex(n={self.features.n:,}, d={self.features.d}, {knobs})"
+
     @property
     def tables(self) -> int:
         """The number of tables, L."""
@@ -159,7 +163,7 @@ class LSHIndex:
         delta: float = 0.05,
         tables: int = 64,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Hash all rows into `tables` tables, which take 8 bytes a row each.
 
@@ -168,12 +172,11 @@ class LSHIndex:
         for name, value in (("gap", gap), ("delta", delta)):
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, not {value}")
-        tables, features = check_count(tables, "tables"), rows_of(features, progress)
+        tables, features = check_count(tables, "tables"), rows_of(features, progress := choose(progress))
         n = features.n
         if n > 2**32:
             raise ValueError(f"features has {n:,} rows; this index holds at most {2**32:,}")
         features.check_finite(progress)
-        progress = progress or Silent()
         max_norm = max(float(_norms(rows).max()) for _, rows in features.blocks())
         normal = np.random.default_rng(rng).standard_normal
         projections = normal((features.d + 1, _BITS * tables), dtype=np.float32)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import LARGEST_LOGIT, check_number, check_vectors
+from lazygumbel.checks import check_number, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Labels, Moments, OrderedDraws
@@ -76,8 +76,8 @@ class Query:
         divisor = check_number(temperature, "temperature", above=0.0)
         if divisor < _COLDEST:
             raise ValueError(f"temperature must be at least {_COLDEST:g}, not {divisor:g}")
-        longest = LARGEST_LOGIT * min(divisor, 1.0) / max(index.features.max_norm, _COLDEST)
-        vectors = check_vectors(thetas, "theta", index.features.d, longest)
+        features = index.features
+        vectors = check_vectors(thetas, "theta", features.d, longest_vector(features.max_norm, divisor))
         if vectors.ndim == 1:
             vectors = vectors[None]
         return cls(index, vectors, divisor, (NOTHING,) * len(vectors))

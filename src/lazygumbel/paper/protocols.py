@@ -39,7 +39,7 @@ def hold_out(features: Features, rng: np.random.Generator) -> tuple[Features, He
     kept = np.delete(np.arange(features.n), ids)
     given = features.names
     names = None if given is None else [given[i] for i in kept.tolist()]
-    called = [f"row {i}" if given is None else given[i] for i in ids.tolist()]
+    called: list[str] = [f"row {i}" if given is None else given[i] for i in ids.tolist()]
     return Features.of(features.gather(kept), names=names), HeldOut(ids, features.gather(ids), np.array(called))
 
 

@@ -33,7 +33,7 @@ from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, Asked, Coded, Outlook, Race, Rows, Run
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 from lazygumbel.threads import map_threads, submit
 
@@ -156,14 +156,15 @@ class PartitionIndex:
         coordinates: tuple[int, int] | None = None,
         scale: float | None = None,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Train cells on a sample, store the rows cell by cell (a float32 copy), and code them.
 
         `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
         thetas of norm over temperature `scale`: by default 20 over the typical norm of a row.
         """
-        features, progress, generator = rows_of(features, progress), progress or Silent(), np.random.default_rng(rng)
+        progress, generator = choose(progress), np.random.default_rng(rng)
+        features = rows_of(features, progress)
         n, d = features.n, features.d
         cells = default_cells(n, d) if cells is None else check_count(cells, "cells")
         if n >= 2**31:

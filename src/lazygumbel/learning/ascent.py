@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
+from math import sqrt
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ class Ascent:
                     return
             began = perf_counter()
             theta = self.problem.step(theta, gradient.value, iteration)
-            if not float(np.linalg.norm(theta)) < self.problem.longest:
+            if not float(np.abs(theta).max()) * sqrt(len(theta)) < self.problem.longest:
                 raise self._diverged("logits overflow")
             seconds += perf_counter() - began
             self.state = State(iteration + 1, theta, rows + gradient.rows, seconds, gradient.anchor)

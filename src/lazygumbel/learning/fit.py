@@ -65,7 +65,7 @@ def fit(
 
     `resume` goes on from the file `checkpoint`, to the very theta of a run that was never stopped: with the random
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
-    `Interrupted`; a theta so long that logits overflow, or a log-likelihood more than log n below the first, `Diverged`.
+    `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
     if resume and checkpoint is None:
         raise ValueError("resume needs checkpoint: the file to go on from")

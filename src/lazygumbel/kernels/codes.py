@@ -1,5 +1,7 @@
 """Compiled kernels over codes: the ceilings of a query, and the weight of every block."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -146,10 +148,17 @@ def _levels(
     return levels, rights, far, log_z / _LN2
 
 
-@exact_kernel
 def prepare(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Theta, Ceilings, Outlook]:
+    theta, ceilings, outlook = _prepare(coded, vector, asked, power, seed)
+    return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
+
+
+@exact_kernel
+def _prepare(
+    coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
+) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[float, ...]]:
     d, count = coded.d, coded.projection.shape[0]
     laid_out, projected = lay_out(vector), np.empty(count, dtype=np.float32)
     for row in range(count):
@@ -196,7 +205,24 @@ def prepare(
         coded.byte_error * norm if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
     )
     high = (best + norm * coded.largest_residual) * asked.scale
-    return theta, ceilings, Outlook(low, expected, high, best, spread)
+    # Without names: to make a named tuple Numba runs Python code, and Ctrl-C in the midst of that ends the process.
+    return (
+        (theta.laid_out, theta.cells, theta.norm, theta.scale),
+        (
+            ceilings.tables,
+            ceilings.scores,
+            ceilings.levels,
+            ceilings.rights,
+            ceilings.far,
+            ceilings.centres,
+            ceilings.spreads,
+            ceilings.left,
+            ceilings.power,
+            ceilings.shift,
+            ceilings.byte_error,
+        ),
+        (low, expected, high, best, spread),
+    )
 
 
 @helper

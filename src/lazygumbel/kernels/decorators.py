@@ -4,6 +4,8 @@ No `parallel=True`: two Python threads in a parallel kernel under Numba's workqu
 is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
 """
 
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 from warnings import warn
 
@@ -27,6 +29,12 @@ def _can_keep() -> bool:
 
 
 _KEPT = _can_keep()
+
+# For every array that a kernel returns, Numba looks up the class `ndarray` by a Python function, and takes for granted
+# that it does: Ctrl-C at that moment is a SystemError, or ends the process. A cache that is written in C is never
+# interrupted. Kernels return no named tuples for the same reason: to make one takes Python code, too.
+_boxing: Any = import_module("numba.core.serialize")
+_boxing._numba_unpickle = lru_cache(maxsize=1024)(_boxing._numba_unpickle)
 
 kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 """Sums may be reordered, products and sums fused."""

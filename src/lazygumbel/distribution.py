@@ -60,7 +60,7 @@ class Distribution:
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
         chosen = default_sampler(self._index) if method is None else _method(method, Sampler, "method")
-        drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
+        drawn = chosen.sample(self.query(exclude), count, np.random.default_rng(rng))
         return Draws(
             drawn.ids.reshape(shape + self.batch_shape),
             drawn.values.reshape(shape + self.batch_shape),
@@ -75,7 +75,7 @@ class Distribution:
     ) -> OrderedDraws:
         """`size` distinct rows in the order of drawing: `ids` of shape (size,) + batch shape."""
         check_count(size, "size")
-        query = self._query(exclude)
+        query = self.query(exclude)
         left = min((query.left(b) for b in range(query.size)), default=size)
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
@@ -101,7 +101,7 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
-        query = self._query(exclude)
+        query = self.query(exclude)
         if method is not None and _can(method, Normaliser):
             if rel_err is not None:
                 raise ValueError(_TWO_BUDGETS)
@@ -130,7 +130,7 @@ class Distribution:
         `f` takes ids of shape (m,) and returns (m,) or (m, p).
         """
         chosen = self._estimator(method, rel_err)
-        seen = self._shape(_look(chosen, self._query(exclude), self._function(f), rng))
+        seen = self._shape(_look(chosen, self.query(exclude), self._function(f), rng))
         return Estimate.of_expectation(*seen)
 
     def log_prob(
@@ -144,7 +144,7 @@ class Distribution:
     ) -> Estimate:
         """log Pr(ids), for ids of shape sample shape + batch shape; excluded rows have minus infinity."""
         asked, batch = self._ids(ids), len(self.batch_shape)
-        query = self._query(exclude)
+        query = self.query(exclude)
         log_z = self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
         flat = asked.reshape(prod(asked.shape[: asked.ndim - batch]), query.size)
         logits = np.empty(flat.shape)
@@ -177,7 +177,7 @@ class Distribution:
             raise ValueError(
                 f"ids must have shape (K,) + {self.batch_shape}, one slate for each theta, not {asked.shape}"
             )
-        query, estimator = self._query(exclude), self._estimator(method, rel_err)
+        query, estimator = self.query(exclude), self._estimator(method, rel_err)
         found = slate_log_prob(query, asked.reshape(len(asked), query.size), estimator, np.random.default_rng(rng))
         return Estimate(
             found.value.reshape(asked.shape),
@@ -196,7 +196,7 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """-E[log Pr(i)] in nats, shape batch shape."""
-        chosen, query = self._estimator(method, rel_err), self._query(exclude)
+        chosen, query = self._estimator(method, rel_err), self.query(exclude)
         seen = self._shape(_look(chosen, query, _logit, rng))
         # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
         norms = np.linalg.norm(query.thetas.astype(np.float64), axis=1).reshape(self.batch_shape)
@@ -208,7 +208,7 @@ class Distribution:
         check_count(k, "k")
         if exclude is None:
             return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, self._index.features.d), k)
-        query = self._query(exclude)
+        query = self.query(exclude)
         width = min(k, query.features.n, *(query.left(b) for b in range(query.size)))
         heads = [find_heads(query.at(slice(b, b + 1)), width)[0] for b in range(query.size)]
         ids = np.array([h.ids[:width] for h in heads], dtype=np.int64)
@@ -267,7 +267,8 @@ class Distribution:
             raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
         return asked
 
-    def _query(self, exclude: Exclude) -> Query:
+    def query(self, exclude: Exclude = None) -> Query:
+        """What methods are asked: the thetas as a batch, with what is excluded for each."""
         size, n = self._query_all.size, self._index.features.n
         if exclude is None:
             return self._query_all

@@ -19,12 +19,13 @@ _SHOWN = 200
 @contextmanager
 def only_writer(folder: Path) -> Generator[None]:
     """Be the only writer of a folder, which exists; `ValueError` if there is one already, which says who it is."""
-    held = _acquire(folder)
+    stream: IO[bytes] | None = None
     try:
+        stream = _acquire(folder)
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)  # before it is let go, so that it is nobody's but ours
-        held.close()
+        if stream is not None:
+            _release(stream, folder)
 
 
 def _acquire(folder: Path) -> IO[bytes]:
@@ -38,9 +39,21 @@ def _acquire(folder: Path) -> IO[bytes]:
                 stream.flush()
                 return stream
         except BaseException:
-            stream.close()
+            _release(stream, folder)
             raise
         stream.close()  # what was locked has been removed meanwhile
+
+
+def _release(stream: IO[bytes], folder: Path) -> None:
+    """Remove the lock file if it is ours, before it is let go; Ctrl-C may have come before it was."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_current(stream, folder):
+            (folder / LOCK).unlink(missing_ok=True)
+    except OSError:  # it is somebody else's
+        pass
+    finally:
+        stream.close()
 
 
 def _lock(stream: IO[bytes], folder: Path) -> None:

@@ -11,7 +11,7 @@ from lazygumbel import datasets
 from lazygumbel.audit import Audit, audit
 from lazygumbel.calibrate import calibrate
 from lazygumbel.checks import check_number
-from lazygumbel.distribution import Distribution
+from lazygumbel.distribution import Distribution, Exclude
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
 from lazygumbel.indexes.partition import Calibration
@@ -75,9 +75,17 @@ class LogLinear:
         """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature."""
         return Distribution(self.index, theta, temperature)
 
-    def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
+    def audit(
+        self,
+        thetas: npt.ArrayLike,
+        *,
+        temperature: float = 1.0,
+        method: Sampler | None = None,
+        exclude: Exclude = None,
+    ) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
-        return audit(Query.of(self.index, thetas, temperature), method or default_sampler(self.index))
+        query = self(thetas, temperature=temperature).query(exclude)
+        return audit(query, method or default_sampler(self.index))
 
     def calibrate(
         self,

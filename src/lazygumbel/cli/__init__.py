@@ -1,4 +1,7 @@
-"""The command line: `lazygumbel build | info | top-k | sample | log-partition | audit | fit | walk | paper`."""
+"""The command line.
+
+`lazygumbel build | info | calibrate | top-k | sample | log-partition | log-prob | audit | fit | walk | paper`.
+"""
 
 import sys
 from typing import Any
@@ -8,12 +11,13 @@ import typer
 from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
 from lazygumbel.cli import paper as _paper
+from lazygumbel.cli import queries as _queries
 from lazygumbel.cli import walk as _walk
 from lazygumbel.cli.options import app
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _fit, _paper, _walk)
+_REGISTERED = (_commands, _queries, _fit, _paper, _walk)
 """Modules that add commands to the app when they are imported."""
 
 _UNPARSED: Any = typer.BadParameter.__mro__[2]

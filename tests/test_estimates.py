@@ -352,7 +352,7 @@ def test_labels_say_what_was_promised() -> None:
     assert Given(logits).copies(1).log_partition(method=UniformTail(20, 20)).label == "heuristic"
     assert Given(logits).copies(1).log_partition(method=UniformTail(400, 20)).label == "exact"
     assert np.isnan(Given(logits).copies(1).log_partition(method=UniformTail(20, 20)).bound).all()
-    model = LogLinear(FaissIndex.build(Features.of(make_rows(400, 4)), "HNSW16"))
+    model = LogLinear(FaissIndex.build(Features.of(make_rows(400, 4)), "HNSW16", parameters="efSearch=400"))
     assert model(np.ones(4)).log_partition(method=promised).label == "heuristic"
     assert model(np.ones(4)).log_partition(method=TopKOnly(400)).label == "exact"
     assert model(np.ones(4)).log_partition(method=TopKOnly(20)).label == "heuristic"

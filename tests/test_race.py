@@ -111,13 +111,13 @@ def test_draws_without_replacement_are_plackett_luce(size: int) -> None:
     dist = model_of("lognormal")(np.broadcast_to(theta, (40_000, D)), temperature=temperature)
     drawn = dist.sample_without_replacement(size, rng=6)
     assert set(drawn.labels.tolist()) <= {"bounded", "exact"} and (drawn.labels == "bounded").any()
-    assert chi_square_p(drawn.ids[:, 0], exact) > 1e-4
+    assert chi_square_p(drawn.ids[0], exact) > 1e-4
     first = int(exact.argmax())
     others = np.where(np.arange(N) == first, 0.0, exact)
-    after = drawn.ids[drawn.ids[:, 0] == first, 1]
+    after = drawn.ids[1, drawn.ids[0] == first]
     assert chi_square_p(after, others / others.sum()) > 1e-4
-    assert chi_square_p(drawn.ids[:, 1], exact) < 1e-6  # a control: the second is not drawn like the first
-    assert (np.diff(drawn.values, axis=1) < 0).all() and (drawn.values[:, -1] > drawn.threshold).all()
+    assert chi_square_p(drawn.ids[1], exact) < 1e-6  # a control: the second is not drawn like the first
+    assert (np.diff(drawn.values, axis=0) < 0).all() and (drawn.values[-1] > drawn.threshold).all()
 
 
 @pytest.mark.parametrize("share", [0.5, 0.999999])
@@ -339,13 +339,13 @@ def test_a_race_that_is_broken_off_is_finished_not_thrown_away(distinct: bool, m
     dist = model(np.broadcast_to(theta, (4000, 32)))
     drawn = dist.sample_without_replacement(2, rng=3) if distinct else dist.sample(2, rng=3)
     assert (drawn.rows > 2000).mean() > 0.2  # many were finished densely
-    first, values = (drawn.ids[:, 0], drawn.values[:, 0]) if distinct else (drawn.ids, drawn.values)
+    first, values = (drawn.ids[0], drawn.values[0]) if distinct else (drawn.ids, drawn.values)
     assert chi_square_p(first, exact) > 1e-4
     assert stats.kstest(np.exp(log_z - values).reshape(-1), "expon").pvalue > 1e-4
     if distinct:
-        after = drawn.ids[drawn.ids[:, 0] == 0, 1]
+        after = drawn.ids[1, drawn.ids[0] == 0]
         assert chi_square_p(after, np.where(np.arange(2000) == 0, 0.0, exact) / (1 - exact[0])) > 1e-4
-        assert (np.diff(drawn.values, axis=1) < 0).all()
+        assert (np.diff(drawn.values, axis=0) < 0).all()
 
 
 def test_what_is_left_far_below_an_excluded_row_is_summed_right() -> None:

@@ -1,4 +1,7 @@
-"""The command line: `lazygumbel build | info | top-k | sample | log-partition | audit | fit | walk | paper | serve`."""
+"""The command line.
+
+`lazygumbel build | info | calibrate | top-k | sample | log-partition | log-prob | audit | fit | walk | paper | serve`.
+"""
 
 import sys
 from typing import Any
@@ -7,6 +10,7 @@ import typer
 
 from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
+from lazygumbel.cli import queries as _queries
 from lazygumbel.cli import serve as _serve
 from lazygumbel.cli import walk as _walk
 from lazygumbel.cli.options import app
@@ -14,7 +18,7 @@ from lazygumbel.cli.others import add_commands
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _fit, _serve, _walk)
+_REGISTERED = (_commands, _queries, _fit, _serve, _walk)
 """Modules that add commands to the app when they are imported."""
 add_commands(app)
 

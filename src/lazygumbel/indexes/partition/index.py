@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.checks import check_count, check_vectors
+from lazygumbel.datasets import rows_of
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
@@ -24,6 +25,7 @@ from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import Cells, mean_rows
+from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
     BY_BYTES,
@@ -39,7 +41,7 @@ from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Outlook, Race, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 from lazygumbel.threads import assist, map_threads, submit
 
@@ -161,14 +163,15 @@ class PartitionIndex:
         coordinates: tuple[int, int] | None = None,
         thetas: npt.ArrayLike | None = None,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Train cells on a sample, store the rows cell by cell (a float32 copy), and code them.
 
         `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
         thetas like these, divided by their temperature, (B, d): by default rows of norm 20 over that of a typical one.
         """
-        features, progress, generator = Features.of(features), progress or Silent(), np.random.default_rng(rng)
+        progress, generator = choose(progress), np.random.default_rng(rng)
+        features = rows_of(features, progress)
         n, d = features.n, features.d
         cells = default_cells(n, d) if cells is None else check_count(cells, "cells")
         if n >= 2**31:
@@ -213,7 +216,7 @@ class PartitionIndex:
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
-        return pack(search, hits, rows, exact=False)
+        return pack(search, hits, rows, bound=_MISSED)
 
     @staticmethod
     def _candidates(run: Run, k: int, shared: bool) -> tuple[npt.NDArray[np.int64], int]:
@@ -244,6 +247,7 @@ class PartitionIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
+        check_saved(reader, features)
         cells = Cells.load(reader)
         coder = Coder(*(reader.array(f"coder_{name}") for name in Coder._fields))
         index = cls(features, cells, coder, Coding.load(reader, Layout.of(cells.offsets)), Bytes.load(reader))

@@ -1,5 +1,7 @@
 """What a user touches: shapes, types, exclusions and refusals of every question to a `Distribution`."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -551,3 +553,35 @@ def test_every_index_answers_every_question(build: Callable[[Features], Index]) 
     dist = model(THETAS, temperature=0.5)
     np.testing.assert_array_equal(dist.sample(5, rng=3).ids, dist.sample(5, rng=3).ids)
     np.testing.assert_array_equal(dist.log_partition(rng=3).value, dist.log_partition(rng=3).value)
+
+
+@pytest.mark.parametrize("index", [ExactIndex.build, lambda rows: PartitionIndex.build(rows, rng=0)])
+def test_log_probabilities_are_never_above_zero(index) -> None:
+    """Where one row has all of the mass, its logit and log Z are rounded in different ways."""
+    rows = make_rows(2_000, 16, varied=True, seed=3)
+    dist = LogLinear(index(rows))(30 * make_rows(300, 16, seed=4), temperature=0.1)
+    found = dist.log_prob(dist.mode().ids, rng=0)
+    assert (found.value <= 0).all() and (found.value > -1e-3).any()
+    with np.errstate(divide="ignore"):
+        assert not np.isnan(np.log1p(-np.exp(found.value))).any()
+
+
+def test_rows_of_zeros_and_of_tiny_norms_are_rows() -> None:
+    sparse = make_rows(2_000, 8, seed=5)
+    sparse[np.arange(2_000) % 50 != 0] = 0.0
+    for rows in (sparse, sparse * np.float32(1e-20), 0 * sparse):
+        model = LogLinear(PartitionIndex.build(rows, rng=0))
+        found = model(np.ones(8)).log_partition(rng=0)
+        exact = np.logaddexp.reduce(logits_of(rows, np.ones(8)))
+        assert abs(found.value - exact) <= 5 * found.stderr + 1e-5
+        assert "accepted" in str(model.calibrate(rng=0))
+
+
+def test_a_model_that_nobody_holds_is_freed() -> None:
+    model = LogLinear(PartitionIndex.build(make_rows(2_000, 8, seed=6), rng=0))
+    model(make_rows(64, 8)).sample(2, rng=0)
+    model(make_rows(1, 8)[0]).log_partition(rng=0)
+    held = weakref.ref(model.index)
+    del model
+    gc.collect()
+    assert held() is None

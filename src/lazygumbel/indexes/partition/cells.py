@@ -10,12 +10,12 @@ from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress
 
-__all__ = ["Cells", "mean_rows"]
+__all__ = ["AXES", "Cells", "mean_rows"]
 
 _SAMPLE = 50_000
 """Rows whose residuals tell the covariance of all."""
 _LEAST_VARIANCE = 1e-30
-_AXES = 16
+AXES = 16
 """Directions in which residuals may vary more than in the others."""
 
 
@@ -52,7 +52,7 @@ class Cells(NamedTuple):
         d = features.d
         share = covariance.astype(np.float64) / trace if trace > _LEAST_VARIANCE else np.eye(d) / d
         values, vectors = np.linalg.eigh(share)
-        kept = min(_AXES, d)
+        kept = min(AXES, d)
         around = max(float(values[: d - kept].mean()) if d > kept else 0.0, 1e-4 / d)
         axes = (vectors[:, d - kept :] * np.sqrt(np.maximum(values[d - kept :] - around, 0.0))).T
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

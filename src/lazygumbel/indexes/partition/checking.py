@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lazygumbel.features import Features
 from lazygumbel.indexes.partition.calibration import Calibration
+from lazygumbel.indexes.partition.cells import AXES
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.sketch import Layout, codes_of
 from lazygumbel.kernels.types import BLOCK, GAINS, GROUP, WORDS
@@ -78,7 +79,9 @@ def _check_cells(reader: Reader, features: Features) -> npt.NDArray[np.int64]:
     ends = offsets[0] == 0 and offsets[-1] == features.n
     reader.demand(ends and (offsets[1:] > offsets[:-1]).all(), "offsets.npy does not divide the rows into cells")
     _demand_within(reader, "means", (cells, d), np.float32, 1.001 * features.max_norm + 1e-30)
-    _demand_within(reader, "residual_root", (d, d), np.float32, 2.0)
+    _demand_within(reader, "residual_axes", (min(AXES, d), d), np.float32, 2.0)
+    around = reader.array("residual_around", np.float64, (1,))[0]
+    reader.demand(0 < around <= 1, "residual_around.npy is not a variance")
     variances = reader.array("cell_variances", np.float64, (cells,))
     reader.demand((variances > 0).all() and np.isfinite(variances).all(), "cell_variances.npy is not of variances")
     return offsets

@@ -43,7 +43,7 @@ from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Out
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import assist, map_threads, submit
+from lazygumbel.threads import assist, get_threads, map_threads, submit
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
@@ -274,7 +274,7 @@ class PartitionIndex:
 
     def shares(self, thetas: int) -> bool:
         """Whether two threads should share a scan: for a theta alone, when it takes long enough to wake one."""
-        return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM
+        return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM and get_threads() > 1
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
         """How ceilings are to be, to draw `size` rows of a theta, but for quantiles; the slope is in units of these.

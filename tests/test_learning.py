@@ -119,7 +119,7 @@ class TestOptimum:
             (Anchored(), 1e-5, 0.15),
             (Anchored(size=200, reach=1.0), 1e-4, 0.1),
             (lg.Bounded(rel_err=0.05), 0.002, 0.3),
-            (lg.UniformTail(k=150, l=600), 0.002, 0.4),
+            (lg.UniformTail(k=150, l=600), 0.002, 0.45),
         ],
         ids=str,
     )

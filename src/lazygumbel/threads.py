@@ -158,10 +158,16 @@ class _BlasLimit:
 
 
 _limit = _BlasLimit()
+_WITH_BLAS = "faiss", "scipy.linalg", "sklearn", "torch"
+"""Modules that bring a BLAS of their own, some time after NumPy's."""
+
+
+def _blas() -> ThreadpoolController:
+    return _controller(tuple(name in sys.modules for name in _WITH_BLAS))
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _controller(loaded: tuple[bool, ...]) -> ThreadpoolController:  # noqa: ARG001  # looked for anew when there are more
     return ThreadpoolController()
 
 

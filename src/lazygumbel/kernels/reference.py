@@ -454,6 +454,7 @@ def temper(run: Run, low: float) -> float:
 
 def _remove(race: Race, block: int, lane: int) -> None:
     race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+    race.changed[0] = -1
     race.ceilings[block, lane] = 0
 
 
@@ -509,6 +510,7 @@ def refine(run: Run, low: float, grow: bool) -> bool:
 def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
     """Make room ready for a theta: all rows may be proposed but those in these slots."""
     race.alive[:] = stored.alive
+    race.changed[0] = -1
     np.bitwise_and.at(race.alive, excluded // BLOCK, ~(np.uint64(1) << (excluded % BLOCK).astype(np.uint64)))
     race.state[:] = 0.0
 

@@ -55,6 +55,8 @@ _ROUNDING_SHARE = 0.1
 """Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
+_CHANGED = 4096
+"""Rows taken out of a race that are put back one by one; with more, all are."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
@@ -346,6 +348,7 @@ class PartitionIndex:
                 np.empty(room),
                 np.empty(5),
                 np.empty((blocks, BLOCK), dtype=np.int16),
+                np.full(_CHANGED, -1, dtype=np.int64),
             )
         yield race
         self._spare.append(race)

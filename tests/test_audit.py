@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lazygumbel as lg
 from lazygumbel import (
     Bounded,
     Exhaustive,
@@ -463,3 +464,22 @@ def test_a_summary_is_plain_data() -> None:
     raced = partition_model(300, 4, seed=15).audit(make_rows(4, 4), temperature=0.05).summary()
     assert raced["gap"] is None and raced["recall"] is None and raced["head_mass"] is None
     assert raced["bound"] == raced["max_bound"] == 1e-4 and 0 <= raced["miss"] <= raced["max_miss"] < 1e-2
+
+
+@pytest.mark.parametrize("index", [lg.ExactIndex.build, lambda rows: lg.PartitionIndex.build(rows, cells=20, rng=0)])
+def test_what_is_excluded_is_left_out_of_the_audit(index):
+    """As if the rows were not there: of heads at least as large, and of races, whatever was excluded."""
+    rows = np.random.default_rng(0).normal(size=(1_000, 8)).astype(np.float32)
+    thetas = 2 * rows[:3]
+    out = [np.argsort(-(rows @ theta))[:40] for theta in thetas]
+    model = lg.LogLinear(index(rows))
+    for method in (None, lg.FixedCutoff(k=60), lg.LazyGumbel(k=60), lg.TopKOnly(60)):
+        found = model.audit(thetas, method=method, exclude=out)
+        assert np.isfinite(found.miss).all() and (found.miss >= 0).all() and (found.miss <= 1).all()
+        if isinstance(method, lg.TopKOnly) and isinstance(model.index, lg.ExactIndex):
+            for b, (theta, gone) in enumerate(zip(thetas, out, strict=True)):
+                kept = np.delete(rows, gone, axis=0)
+                alone = lg.LogLinear(lg.ExactIndex.build(kept)).audit(theta, method=method)
+                assert found.miss[b] == pytest.approx(alone.miss[0], rel=1e-4)
+                assert found.recall[b] == alone.recall[0] == 1
+            assert (model.audit(thetas, method=method).miss < found.miss).all()  # control

@@ -106,8 +106,8 @@ def test_without_replacement_and_exclusion() -> None:
     drawn = model(thetas()[:3], temperature=TEMPERATURE).sample_without_replacement(
         20, method=lg.Calibrated(), rng=0, exclude=best
     )
-    assert drawn.ids.shape == (3, 20) and not np.isin(drawn.ids, best).any()
-    assert all(len(set(ids)) == 20 for ids in drawn.ids.tolist())
+    assert drawn.ids.shape == (20, 3) and not np.isin(drawn.ids, best).any()
+    assert all(len(set(ids)) == 20 for ids in drawn.ids.T.tolist())
 
 
 def test_what_does_not_pay_is_not_kept() -> None:

@@ -145,7 +145,8 @@ class TestTheta:
             (("--row=-1",), "-1"),
             (("--name", "nobody"), "no row is named 'nobody'"),
             (("--theta", "absent.npy"), "absent.npy"),
-            (("--theta", "rows.npy"), "d = 16"),
+            (("--theta", "narrow.npy"), "d = 16"),
+            (("--theta", "deep.npy"), "(B, 16), not (1, 2, 16)"),
             (("--theta", "words.vec"), "cannot be read as numbers"),
             (("--theta", "empty.npy"), "empty.npy cannot be read"),
             (("--theta", "empty.txt"), "d = 16"),
@@ -156,6 +157,8 @@ class TestTheta:
     def test_a_bad_theta_is_refused(self, folder: Path, command: str, arguments: tuple, said: str) -> None:
         for name, text in (("empty.npy", ""), ("empty.txt", ""), ("nan.txt", "nan " * D)):
             (folder / name).write_text(text)
+        np.save(folder / "narrow.npy", np.ones((4, D - 1)))
+        np.save(folder / "deep.npy", np.ones((1, 2, D)))
         placed = [folder / a if str(a).endswith((".npy", ".txt", ".vec")) else a for a in arguments]
         assert said in refused(command, folder / "words", *placed)
 
@@ -267,6 +270,112 @@ class TestAudit:
         assert "thetas must be at least 1" in refused("audit", folder / "words", "--thetas", 0)
 
 
+class TestManyThetas:
+    """A file of thetas is asked theta by theta; answers are those of the library."""
+
+    @pytest.fixture
+    def thetas(self, folder: Path) -> Path:
+        rows = np.load(folder / "rows.npy")[:3]
+        np.save(folder / "thetas.npy", rows)
+        np.savetxt(folder / "thetas.txt", rows)
+        return folder / "thetas.npy"
+
+    def test_as_the_library_answers(self, folder: Path, thetas: Path) -> None:
+        model, asked = lg.LogLinear.load(folder / "partition"), np.load(thetas)
+        given = ("--theta", thetas)
+        dist = model(asked)
+        best, drawn = dist.top_k(4), dist.sample(5, rng=1)
+        found = run_json("top-k", folder / "partition", 4, *given)
+        assert found["ids"] == best.ids.tolist() and found["label"] == ["bounded"] * 3
+        assert run_json("top-k", folder / "partition", 4, "--theta", folder / "thetas.txt")["ids"] == found["ids"]
+        found = run_json("sample", folder / "partition", 5, *given, "--seed", 1)
+        assert found["ids"] == drawn.ids.T.tolist() and found["label"] == drawn.labels.tolist()
+        ordered = run_json("sample", folder / "partition", 5, *given, "--seed", 1, "--without-replacement")
+        assert ordered["ids"] == dist.sample_without_replacement(5, rng=1).ids.T.tolist()
+        found = run_json("log-partition", folder / "partition", *given, "--seed", 1)
+        assert found["log_partition"] == dist.log_partition(rng=1).value.tolist() and len(found["rows"]) == 3
+        found = run_json("log-prob", folder / "partition", 5, 7, *given, "--seed", 1)
+        assert found["log_prob"] == dist.log_prob([[5] * 3, [7] * 3], rng=1).value.T.tolist()
+        assert "3 thetas" in run("audit", folder / "partition", *given)
+
+    def test_tables_name_the_theta(self, folder: Path, thetas: Path) -> None:
+        lines = run("sample", folder / "words", 2, "--theta", thetas, "--seed", 0).splitlines()
+        assert lines[0].split() == ["theta", "id", "name"] and len(lines) == 8
+        assert [line.split()[0] for line in lines[1:7]] == ["0", "0", "1", "1", "2", "2"]
+        assert lines[7] == "3 exact; 300 rows scored"
+        assert len(run("log-partition", folder / "words", "--theta", thetas).splitlines()) == 4
+
+    def test_one_theta_in_a_matrix_is_a_list_of_one(self, folder: Path, tmp_path: Path) -> None:
+        np.save(tmp_path / "one.npy", np.ones((1, D)))
+        assert len(run_json("sample", folder / "exact", 4, "--theta", tmp_path / "one.npy")["ids"]) == 1
+
+
+class TestExclude:
+    def test_rows_of_a_file_are_left_out_everywhere(self, folder: Path, tmp_path: Path) -> None:
+        best = run_json("top-k", folder / "words", 3, "--row", 0)
+        (tmp_path / "ids.txt").write_text("".join(f"{i}\n" for i in best["ids"]))
+        (tmp_path / "names.txt").write_text("\n".join(best["names"]) + "\n\n", encoding="utf-8")
+        for file in ("ids.txt", "names.txt"):
+            given = ("--row", 0, "--exclude", tmp_path / file)
+            for command in (("top-k", folder / "words", 20), ("sample", folder / "words", 200)):
+                assert not set(best["ids"]) & set(run_json(*command, *given)["ids"])
+            z = run_json("log-partition", folder / "words", *given)["log_partition"]
+            assert z < run_json("log-partition", folder / "words", "--row", 0)["log_partition"]
+            found = run_json("log-prob", folder / "words", best["ids"][0], 50, *given)
+            assert found["log_prob"][0] is None and found["log_prob"][1] < 0
+            assert run_json("audit", folder / "words", *given)["thetas"] == 1
+
+    @pytest.mark.parametrize(
+        ("text", "said"), [("", "no row"), ("5000", "5000"), ("nobody", "no row is named 'nobody'")]
+    )
+    def test_bad_files_are_refused(self, folder: Path, tmp_path: Path, text: str, said: str) -> None:
+        (tmp_path / "out.txt").write_text(text)
+        line = refused("sample", folder / "words", "--row", 0, "--exclude", tmp_path / "out.txt")
+        assert said in line
+        assert "there is no file" in refused("sample", folder / "words", "--row", 0, "--exclude", tmp_path / "absent")
+
+
+class TestLogProb:
+    def test_the_probabilities_of_all_rows_are_one(self, folder: Path) -> None:
+        found = run_json("log-prob", folder / "words", *range(100), "--row", 3, "--exact")
+        assert np.exp(found["log_prob"]).sum() == pytest.approx(1) and found["label"] == "exact"
+        table = run("log-prob", folder / "words", 3, 5, "--row", 3, "--exact").splitlines()
+        assert table[0].split() == ["id", "name", "log-probability", "stderr"] and len(table) == 4
+
+    def test_bad_ids_are_refused(self, folder: Path) -> None:
+        assert "ids holds 100" in refused("log-prob", folder / "words", 100, "--row", 3)
+
+
+class TestCalibrate:
+    def test_a_calibration_that_pays_is_kept(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for speed_up in (0.5, 2.0):
+            monkeypatch.setattr("lazygumbel.calibrate._speed_up", lambda *_, found=speed_up: found)
+            shutil.copytree(folder / "partition", target := tmp_path / f"model {speed_up}")
+            found = run_json("calibrate", target, "--tv", 0.5, "--temperature", 0.5, "--seed", 0)
+            kept = run_json("info", target)["index"]["calibration"]
+            assert found["accepted"] == (speed_up > 1) == (kept is not None)
+            assert run("calibrate", target, "--tv", 0.5, "--seed", 0).startswith(("accepted", "not accepted"))
+        assert lg.LogLinear.load(target)(np.ones(D)).sample(3, rng=0).ids.shape == (3,)
+
+    def test_refusals(self, folder: Path) -> None:
+        assert "needs a PartitionIndex" in refused("calibrate", folder / "exact")
+        assert "at least 20" in refused("calibrate", folder / "partition", "--theta", folder / "theta.npy")
+
+
+class TestNames:
+    def test_names_are_read_from_a_file_of_their_own(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "names.txt").write_text("\n".join(f"né {i}" for i in range(ROWS)), encoding="utf-8")
+        run("build", folder / "rows.npy", tmp_path / "model", "--names", tmp_path / "names.txt")
+        found = run_json("top-k", tmp_path / "model", 3, "--name", "né 7")
+        assert found["names"] == [f"né {i}" for i in found["ids"]]
+        assert found["ids"] == run_json("top-k", tmp_path / "model", 3, "--row", 7)["ids"]
+        (tmp_path / "names.txt").write_text("one\ntwo\n")
+        said = refused("build", folder / "rows.npy", tmp_path / "other", "--names", tmp_path / "names.txt")
+        assert "names has 2 entries, but features has 2000 rows" in said and not (tmp_path / "other").exists()
+
+
 class TestTables:
     """What people read: whole names, as they are, in a pipe of any width."""
 
@@ -277,7 +386,8 @@ class TestTables:
             assert name in table
 
     def test_rows_without_names_have_no_column_of_names(self, folder: Path) -> None:
-        assert run("sample", folder / "exact", 3, "--row", 0).split("\n")[0].strip() == "id"
+        lines = run("sample", folder / "exact", 3, "--row", 0).splitlines()
+        assert lines[0].strip() == "id" and len(lines) == 5 and lines[4] == "exact; 2,000 rows scored"
 
     def test_log_partition_and_info(self, folder: Path) -> None:
         titles, facts = run("log-partition", folder / "partition", "--row", 3).splitlines()
@@ -420,6 +530,12 @@ class TestProcesses:
         assert (ran.returncode, ran.stdout) == (2, "")
         assert len(ran.stderr.splitlines()) == 1 and said in ran.stderr
 
+    def test_the_version_and_the_module(self) -> None:
+        for command in ([Path(sys.executable).with_name("lazygumbel")], [sys.executable, "-m", "lazygumbel"]):
+            told = subprocess.run([*command, "--version"], capture_output=True, text=True)
+            assert (told.returncode, told.stdout, told.stderr) == (0, f"lazygumbel {lg.__version__}\n", "")
+        assert "log-prob" in subprocess.run([*command, "--help"], capture_output=True, text=True).stdout
+
     def test_no_words_at_all_show_the_help(self) -> None:
         command = [sys.executable, "-c", "from lazygumbel.cli import main; main()"]
         ran = subprocess.run(command, capture_output=True, text=True)
@@ -456,7 +572,7 @@ class TestProcesses:
         drawn = self.call("sample", tmp_path / "model", 3, "--row", 0)
         assert (drawn.returncode, drawn.stderr) == (0, "")
         assert ESCAPE not in built.stdout + drawn.stdout
-        assert len(drawn.stdout.split()) == 4
+        assert len(drawn.stdout.splitlines()) == 5
 
     def test_bad_input_is_one_line_and_exit_code_2(self, tmp_path: Path) -> None:
         ended = self.call("info", tmp_path / "absent")

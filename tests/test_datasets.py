@@ -353,6 +353,33 @@ def test_hdf5_beyond_float32(tmp_path):
         datasets.read(tmp_path / "big.h5")
 
 
+def test_hdf5_rows_in_other_files_are_refused(tmp_path):
+    """They may be any file that the user can read."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(ROWS.astype(np.float32).tobytes())
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train", ROWS.shape, "f4", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        layout = h5py.VirtualLayout(ROWS.shape, "f4")
+        layout[:] = h5py.VirtualSource(str(path), "train", ROWS.shape)
+        file.create_virtual_dataset("train", layout)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["train"] = h5py.ExternalLink(str(path), "train")
+    for name, message in (("a", "lie in other files"), ("b", "lie in other files"), ("c", "is not among the matrices")):
+        with pytest.raises(ValueError, match=rf"{name}\.h5: .*{message}"):
+            datasets.read(tmp_path / f"{name}.h5")
+
+
+def test_hdf5_that_promises_more_than_it_has_is_refused(tmp_path):
+    with h5py.File(tmp_path / "big.h5", "w") as file:
+        file.create_dataset("train", (2**28, 128), "f4", chunks=(1024, 128))
+        file.create_dataset("test", (10, 128), "f4", chunks=(10, 128))
+    with pytest.raises(ValueError, match=r"big\.h5: it promises 131,072 MiB of rows in [\d,]+ bytes; .*as \.npy"):
+        datasets.read(tmp_path / "big.h5")
+    assert datasets.read(tmp_path / "big.h5", key="test").n == 10
+
+
 def test_hdf5_truncated(hdf5):
     with pytest.raises(ValueError, match=r"path: .*set\.hdf5: ") as caught:
         datasets.read(save(hdf5, hdf5.read_bytes()[:-200]))
@@ -485,6 +512,15 @@ def test_parquet_fixed_size_nulls(tmp_path):
     vectors = pa.array([[1.0, 2.0], [1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
     with pytest.raises(ValueError, match=r"row 2 has no vector \(null\)"):
         datasets.read(table(tmp_path / "rows.parquet", a=vectors))
+
+
+def test_parquet_that_promises_more_than_it_has_is_refused(tmp_path):
+    """Equal values take next to nothing in a file."""
+    values = pa.array(np.zeros(2**25, dtype=np.float32))
+    path = table(tmp_path / "rows.parquet", a=pa.FixedSizeListArray.from_arrays(values, 2**15))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"rows\.parquet: it promises 128 MiB of rows in [\d,]+ bytes"):
+        datasets.read(path)
 
 
 def test_parquet_corrupt(tmp_path):

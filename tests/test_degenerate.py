@@ -295,7 +295,7 @@ def test_extreme_temperatures_without_replacement(index, method):
         drawn = at.sample_without_replacement(10, method=method, rng=63)
         assert np.isfinite(drawn.values).all() and np.isfinite(drawn.threshold).all()
         assert ((drawn.inclusion > 0) & (drawn.inclusion <= 1)).all()
-        np.testing.assert_allclose(drawn.weights.sum(axis=1), 1)
+        np.testing.assert_allclose(drawn.weights.sum(axis=0), 1)
         assert np.isfinite(drawn.log_partition).all()
 
 
@@ -369,19 +369,19 @@ def test_draws_without_replacement_at_every_edge(edge_models, edge, temperature)
     at = edge_models[edge](np.tile(theta, (copies, 1)), temperature=temperature)
     drawn = at.sample_without_replacement(size, rng=65, exclude=out)
     assert not np.isin(drawn.ids, out).any()
-    assert (drawn.ids[:, 0] != drawn.ids[:, -1]).all() or size == 1
+    assert (drawn.ids[0] != drawn.ids[-1]).all() or size == 1
     exact, logits = probabilities_of(rows, theta, temperature, out), logits_of(rows, theta, temperature)
-    p = softmax_p(drawn.ids[:, 0], exact)
+    p = softmax_p(drawn.ids[0], exact)
     assert p > 1e-7, f"seed 65: p = {p}, {drawn.label}"
     # The second, given the likeliest first.
-    second = drawn.ids[drawn.ids[:, 0] == exact.argmax(), -1]
+    second = drawn.ids[-1, drawn.ids[0] == exact.argmax()]
     if size == 2 and len(second) > 100:
         p = softmax_p(second, probabilities_of(rows, theta, temperature, np.append(out, exact.argmax())))
         assert p > 1e-7, f"seed 65: second, p = {p}, {drawn.label}"
-    p = stats.kstest(drawn.values[:, 0], stats.gumbel_r(loc=np.logaddexp.reduce(np.delete(logits, out))).cdf).pvalue
+    p = stats.kstest(drawn.values[0], stats.gumbel_r(loc=np.logaddexp.reduce(np.delete(logits, out))).cdf).pvalue
     assert p > 1e-7, f"seed 65: values, p = {p}, {drawn.label}"
     np.testing.assert_allclose(drawn.logits, logits[drawn.ids], rtol=1e-5, atol=1e-5)
-    assert (drawn.values[:, 0] >= drawn.values[:, -1]).all() and (drawn.threshold < drawn.values[:, -1]).all()
+    assert (drawn.values[0] >= drawn.values[-1]).all() and (drawn.threshold < drawn.values[-1]).all()
     assert (np.isneginf(drawn.threshold) == (left == size)).all()
 
 
@@ -425,7 +425,7 @@ def test_no_thetas_at_every_edge(edge_models, edge):
     at = edge_models[edge](np.empty((0, len(theta))))
     assert at.sample(3, exclude=out).ids.shape == (3, 0) and at.sample(3).label == "exact"
     ordered = at.sample_without_replacement(1, exclude=out)
-    assert ordered.ids.shape == ordered.logits.shape == (0, 1) and ordered.threshold.shape == ordered.labels.shape == (
+    assert ordered.ids.shape == ordered.logits.shape == (1, 0) and ordered.threshold.shape == ordered.labels.shape == (
         0,
     )
     for estimate in (at.log_partition(exclude=out), at.entropy(exclude=out)):

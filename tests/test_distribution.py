@@ -1,5 +1,7 @@
 """What a user touches: shapes, types, exclusions and refusals of every question to a `Distribution`."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -63,7 +65,7 @@ def check_estimate(estimate, shape: tuple[int, ...], batch: tuple[int, ...]) -> 
     for end in estimate.interval():
         check_array(end, shape, np.float64)
     assert estimate.label in ("exact", "bounded", "heuristic") and estimate.exact == (estimate.label == "exact")
-    assert estimate.labels.shape == batch and set(estimate.labels.reshape(-1).tolist()) <= {estimate.label}
+    assert estimate.labels.shape == batch and set(estimate.labels.reshape(-1).tolist()) <= {estimate.label, "exact"}
     check_array(estimate.bound, batch, np.float64)
     assert (np.isnan(estimate.bound) == (estimate.labels == "heuristic")).all()
     assert (estimate.bound[estimate.labels == "exact"] == 0).all()
@@ -110,9 +112,9 @@ def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
         check_array(drawn.violations, batch, np.int64)
     for size in (1, 6, N):
         ordered = dist.sample_without_replacement(size, rng=0)
-        check_array(ordered.ids, (*batch, size), np.int64)
+        check_array(ordered.ids, (size, *batch), np.int64)
         for values in (ordered.logits, ordered.values, ordered.inclusion, ordered.weights):
-            check_array(values, (*batch, size), np.float64)
+            check_array(values, (size, *batch), np.float64)
         check_array(ordered.threshold, batch, np.float64)
         check_array(ordered.rows, batch, np.int64)
         check_array(ordered.bound, batch, np.float64)
@@ -123,7 +125,7 @@ def test_shapes_of_draws(model: LogLinear, batch: tuple[int, ...]) -> None:
         check_array(best.ids, (*batch, 6), np.int64)
         check_array(best.scores, (*batch, 6), np.float32)
         check_array(best.rows, batch, np.int64)
-        check_array(dist.mode(exclude=exclude), batch, np.int64)
+        check_array(dist.mode(exclude=exclude).ids, batch, np.int64)
         assert best.k == 6
         if batch != (0,):
             assert dist.top_k(N + 5, exclude=exclude).ids.shape == (*batch, N - len(exclude or []))
@@ -192,7 +194,7 @@ def test_the_mode_and_the_top_are_the_true_ones() -> None:
     for b, theta in enumerate(THETAS):
         truth = np.argsort(-logits_of(ROWS, theta), kind="stable")
         np.testing.assert_array_equal(dist.top_k(9).ids[b], truth[:9])
-        assert dist.mode()[b] == truth[0]
+        assert dist.mode().ids[b] == truth[0]
         np.testing.assert_allclose(dist.top_k(9).scores[b], logits_of(ROWS, theta)[truth[:9]], rtol=1e-5)
     assert dist.top_k(9).exact
 
@@ -297,7 +299,7 @@ def test_exclusions_equal_brute_force(model: LogLinear, way: str) -> None:
     drawn, ordered = dist.sample(50, exclude=exclude, rng=0), dist.sample_without_replacement(1, exclude=exclude, rng=0)
     estimate, mean = dist.log_partition(exclude=exclude, rng=0), dist.expectation(exclude=exclude, rng=0)
     for b, out in enumerate(excluded):
-        assert not np.isin(drawn.ids[:, b], out).any() and ordered.ids[b] not in out
+        assert not np.isin(drawn.ids[:, b], out).any() and ordered.ids[:, b] not in out
         assert abs(estimate.value[b] - log_z[b]) < 0.1  # by the default method, at 1%
         assert (np.abs(mean.value[b] - p[b] @ ROWS) < 6 * mean.stderr[b] + 1e-4).all()
 
@@ -316,7 +318,7 @@ def test_the_top_after_exclusions(way: str) -> None:
             truth = np.argsort(-logits, kind="stable")[: min(k, left)]
             np.testing.assert_array_equal(found.ids[b], truth)
             np.testing.assert_allclose(found.scores[b], logits[truth], rtol=1e-5, atol=1e-6)
-            assert dist.mode(exclude=exclude)[b] == truth[0]
+            assert dist.mode(exclude=exclude).ids[b] == truth[0]
 
 
 def test_few_rows_left_far_down_the_ranking() -> None:
@@ -378,6 +380,24 @@ def test_exclusions_of_one_theta_leave_the_others_alone(model: LogLinear) -> Non
 def test_bad_thetas_are_refused(model: LogLinear, theta: npt.ArrayLike, name: str) -> None:
     with pytest.raises(ValueError, match=name):
         model(theta)
+
+
+@pytest.mark.parametrize("index", [ExactIndex, PartitionIndex])
+def test_logits_that_overflow_are_refused(index) -> None:
+    model = LogLinear(index.build(make_rows(300, 4)))
+    theta = model.features.gather(0)
+    for scale, temperature in ((1.0, 1e-38), (1e30, 1e-8), (3e38, 1.0)):
+        with pytest.raises(
+            ValueError, match=r"theta has norm \S+: with these rows and this temperature, logits overflow"
+        ):
+            model(np.stack([theta, theta * np.float32(scale)]), temperature=temperature)
+    with pytest.raises(ValueError, match=r"temperature must be at least 1e-300, not 9\.99989e-321"):
+        model(theta, temperature=1e-320)
+    with pytest.raises(ValueError, match="queries has norm"):
+        model.index.top_k(theta * np.float32(3e38), 1)
+    for scale, temperature in ((1.0, 1e-36), (1e30, 1e-6), (1e-40, 1e-41), (1e36, 1.0)):  # control
+        dist = model(theta * np.float32(scale), temperature=temperature)
+        assert np.isfinite(dist.log_partition(rng=0).value) and dist.sample(rng=0).ids[0] < 300
 
 
 @pytest.mark.parametrize("temperature", [0, 0.0, -1.0, np.nan, np.inf, "warm", None, True, 1j, [1.0]])
@@ -528,8 +548,40 @@ def test_every_index_answers_every_question(build: Callable[[Features], Index]) 
         check_estimate(dist.log_partition(rng=0), batch, batch)
         check_estimate(dist.expectation(rng=0, exclude=[1, 2]), (*batch, D), batch)
         check_array(dist.sample(3, rng=0, exclude=[1, 2]).ids, (3, *batch), np.int64)
-        check_array(dist.sample_without_replacement(3, rng=0).ids, (*batch, 3), np.int64)
-        check_array(dist.mode(), batch, np.int64)
+        check_array(dist.sample_without_replacement(3, rng=0).ids, (3, *batch), np.int64)
+        check_array(dist.mode().ids, batch, np.int64)
     dist = model(THETAS, temperature=0.5)
     np.testing.assert_array_equal(dist.sample(5, rng=3).ids, dist.sample(5, rng=3).ids)
     np.testing.assert_array_equal(dist.log_partition(rng=3).value, dist.log_partition(rng=3).value)
+
+
+@pytest.mark.parametrize("index", [ExactIndex.build, lambda rows: PartitionIndex.build(rows, rng=0)])
+def test_log_probabilities_are_never_above_zero(index) -> None:
+    """Where one row has all of the mass, its logit and log Z are rounded in different ways."""
+    rows = make_rows(2_000, 16, varied=True, seed=3)
+    dist = LogLinear(index(rows))(30 * make_rows(300, 16, seed=4), temperature=0.1)
+    found = dist.log_prob(dist.mode().ids, rng=0)
+    assert (found.value <= 0).all() and (found.value > -1e-3).any()
+    with np.errstate(divide="ignore"):
+        assert not np.isnan(np.log1p(-np.exp(found.value))).any()
+
+
+def test_rows_of_zeros_and_of_tiny_norms_are_rows() -> None:
+    sparse = make_rows(2_000, 8, seed=5)
+    sparse[np.arange(2_000) % 50 != 0] = 0.0
+    for rows in (sparse, sparse * np.float32(1e-20), 0 * sparse):
+        model = LogLinear(PartitionIndex.build(rows, rng=0))
+        found = model(np.ones(8)).log_partition(rng=0)
+        exact = np.logaddexp.reduce(logits_of(rows, np.ones(8)))
+        assert abs(found.value - exact) <= 5 * found.stderr + 1e-5
+        assert "accepted" in str(model.calibrate(rng=0))
+
+
+def test_a_model_that_nobody_holds_is_freed() -> None:
+    model = LogLinear(PartitionIndex.build(make_rows(2_000, 8, seed=6), rng=0))
+    model(make_rows(64, 8)).sample(2, rng=0)
+    model(make_rows(1, 8)[0]).log_partition(rng=0)
+    held = weakref.ref(model.index)
+    del model
+    gc.collect()
+    assert held() is None

@@ -66,7 +66,8 @@ def test_commands_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     text = "\n".join(blocks(ROOT / "docs" / "cli.md", "console"))
     commands = re.findall(r"^\$ lazygumbel (.*)$", text, re.MULTILINE)
-    assert {shlex.split(c)[0] for c in commands} == {"build", "info", "top-k", "sample", "log-partition", "audit"}
+    verbs = {"build", "info", "top-k", "sample", "log-partition", "log-prob", "audit"}
+    assert {shlex.split(c)[0] for c in commands} == verbs
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, (command, result.output)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lazygumbel import ExactIndex, FaissIndex, LogLinear, LSHIndex, PartitionIndex
 from lazygumbel import features as features_module
 from lazygumbel.features import Features
 from lazygumbel.names import Names
@@ -173,14 +174,66 @@ def test_large_but_finite_rows_pass(tmp_path: Path):
         ([[1, 2]], r"dtype int64; it may be .* \(convert wider integers with \.astype\(np\.float32\)\)"),
         (np.ones((2, 2), np.uint32), r"dtype uint32; it may be .*\.astype\(np\.float32\)"),
         (np.ones((2, 2), np.complex64), "dtype complex64; it may be float16, float32, float64, bool"),
-        (np.array([[1.0, None]], dtype=object), "dtype object; it may be float16, float32, float64, bool"),
+        (np.array([[1.0, None]], dtype=object), "must be an .n, d. array of numbers, the path of a file, or Features"),
         ([["a", "b"]], "dtype <U1; it may be float16, float32, float64, bool"),
-        (None, "dtype object; it may be float16, float32, float64, bool"),
+        (None, "must be an .n, d. array of numbers, the path of a file, or Features"),
     ],
 )
 def test_bad_arrays_are_refused(source: object, message: str):
     with pytest.raises(ValueError, match=f"^features .*{message}"):
         Features.of(source)
+
+
+def test_masks_are_not_lost_silently():
+    masked = np.ma.masked_array(np.ones((4, 2)), mask=[[True, False]] * 4)
+    with pytest.raises(ValueError, match=r"features is a masked array; .*features\.filled"):
+        Features.of(masked)
+    model = LogLinear.build(np.ones((4, 2)))
+    with pytest.raises(ValueError, match=r"theta is a masked array; .*theta\.filled"):
+        model(masked[0])
+    with pytest.raises(ValueError, match=r"ids is a masked array"):
+        model(np.ones(2)).log_prob(np.ma.masked_array([0, 1], mask=[True, False]))
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2", ">i2"])
+def test_the_order_of_bytes_does_not_matter(dtype: str, tmp_path: Path):
+    rows = np.arange(12).reshape(4, 3)
+    np.save(tmp_path / "rows.npy", rows.astype(dtype))
+    for source in (rows.astype(dtype), tmp_path / "rows.npy"):
+        model = LogLinear.build(source)
+        np.testing.assert_array_equal(model.features.gather([3, 1]), rows[[3, 1]])
+        model.save(tmp_path / "model")
+        found = LogLinear.load(tmp_path / "model")(np.array([1, 0, 0], dtype=">f4")).top_k(2)
+        assert found.ids.tolist() == [3, 2] and found.scores.tolist() == [9, 6]
+
+
+@pytest.mark.parametrize("build", [ExactIndex, ExactIndex.build, PartitionIndex.build, LSHIndex.build, LogLinear.build])
+def test_arrays_paths_and_features_are_taken_alike(build, tmp_path: Path):
+    rows = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "rows.vec").write_text("".join(f"w {' '.join(map(str, row))}\n" for row in rows.tolist()))
+    for source in (rows, rows.tolist(), tmp_path / "rows.npy", str(tmp_path / "rows.vec"), Features.of(rows)):
+        np.testing.assert_array_equal(build(source).features.gather([5, 7]), rows[[5, 7]])
+    for wrong in (None, LogLinear.build(rows), object()):
+        with pytest.raises(
+            ValueError, match=r"features must be an \(n, d\) array of numbers, the path of a file, or F"
+        ):
+            build(wrong)
+
+
+def test_faiss_takes_them_alike():
+    rows = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    built = FaissIndex.build(rows, "HNSW8")
+    adopted = FaissIndex.adopt(rows, built.index)
+    assert (built.top_k(rows[5], 1).ids == adopted.top_k(rows[5], 1).ids).all()
+
+
+@pytest.mark.parametrize("wrong", [np.ones((4, 2)), "model", Features.of(np.ones((4, 2))), None])
+def test_a_model_over_something_that_is_no_index_is_refused(wrong: object):
+    with pytest.raises(
+        ValueError, match=r"index must be an index, not .*LogLinear\.load opens .*LogLinear\.build takes"
+    ):
+        LogLinear(wrong)
 
 
 def test_bad_files_are_refused(tmp_path: Path):

@@ -18,7 +18,7 @@ from numba import njit
 from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.sketch import Coder
-from lazygumbel.kernels import compiled, reference
+from lazygumbel.kernels import boxing, compiled, reference
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
 from lazygumbel.kernels.types import (
@@ -61,9 +61,19 @@ def test_every_kernel_has_a_twin_and_is_named_here() -> None:
     assert [name for name in kernels.__all__ if f"compiled.{name}(" not in text] == []
 
 
+def test_add_by_cell() -> None:
+    rng = np.random.default_rng(0)
+    rows, cells = matrix(rng, (500, 13)), rng.integers(7, size=500)
+    found, expected = ((np.ones((9, 13)), np.ones(9)) for _ in range(2))
+    compiled.add_by_cell(rows, cells, *found)
+    reference.add_by_cell(rows, cells, *expected)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
 def test_kernels_release_the_lock_and_are_kept_on_disk() -> None:
     for name in compiled.__all__:
-        dispatcher = getattr(compiled, name)
+        dispatcher = getattr(boxing, f"_{name}_unnamed", None) or getattr(compiled, name)
         assert dispatcher.targetoptions["nogil"] and not dispatcher.targetoptions.get("parallel")
 
 
@@ -134,9 +144,11 @@ def test_encode_rows(m: int, d: int, one: int, other: int, seed: int) -> None:
     parts = codes_of(d, one), codes_of(d, one) + codes_of(d, other)
     arguments = matrix(rng, (m, d)), matrix(rng, (WORDS, one)), matrix(rng, (WORDS, other)) / 4, parts
     found, expected = compiled.encode_rows(*arguments), reference.encode_rows(*arguments)
-    np.testing.assert_array_equal(found[0], expected[0])
+    same = (found[0] == expected[0]).all(axis=1)  # two words may be as near as one another, up to rounding
+    assert (~same).sum() <= 1 and (found[0] != expected[0]).sum() <= 2
     for a, b in zip(found[1:], expected[1:], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3)
+        np.testing.assert_allclose(a[same], b[same], rtol=1e-5, atol=1e-3)
+        np.testing.assert_allclose(a, b, rtol=0.1, atol=1.0)
     assert d < 3 or m < 3 or (found[0][:, : parts[0]] != found[0][:, : parts[0]][::-1]).any()
 
 

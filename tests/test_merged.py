@@ -69,7 +69,8 @@ def test_top_k_and_mode_are_those_of_the_unsplit_model(phi, parts, theta, k):
     merged, whole = pair(phi, parts, theta)
     assert np.array_equal(merged.top_k(k).ids, whole.top_k(k).ids)
     assert merged.top_k(k).k == k
-    assert np.array_equal(merged.mode(), whole.mode())
+    assert np.array_equal(merged.mode().ids, whole.mode().ids)
+    assert merged.mode().rows.shape == merged.mode().bound.shape == whole.mode().bound.shape
 
 
 def test_draws_follow_the_softmax_of_all_rows(phi, parts):
@@ -96,9 +97,8 @@ def test_draws_without_replacement_are_distinct_and_first_ones_follow_the_softma
     drawn = merged.sample_without_replacement(3, rng=5)
     alone = whole.sample_without_replacement(3, rng=6)
     assert drawn.ids.shape == alone.ids.shape
-    by_rank = np.sort(drawn.ids, axis=drawn.ids.shape.index(3))
-    assert (np.diff(by_rank, axis=drawn.ids.shape.index(3)) > 0).all()
-    best = int(whole.mode()[0])
+    assert (np.diff(np.sort(drawn.ids, axis=0), axis=0) > 0).all()
+    best = int(whole.mode().ids[0])
     share, expected = (drawn.ids == best).sum(), (alone.ids == best).sum()
     assert abs(share - expected) < 5 * np.sqrt(2000)
     assert np.isfinite(drawn.threshold).all()
@@ -110,6 +110,15 @@ def test_all_rows_can_be_drawn_without_replacement(phi, parts):
     assert np.array_equal(np.sort(drawn.ids), np.arange(N)) and np.isneginf(drawn.threshold)
     with pytest.raises(ValueError, match="only 900 rows"):
         merged.sample_without_replacement(N + 1)
+
+
+def test_sets_of_ids_are_excluded_like_lists(phi, parts):
+    merged, _ = pair(phi, parts, THETAS)
+    best = merged.mode().ids
+    for given, same in (({*best.tolist()}, best), ([{i} for i in best.tolist()], best[:, None])):
+        found = merged.top_k(3, exclude=given).ids
+        assert np.array_equal(found, merged.top_k(3, exclude=list(same)).ids)
+        assert not (found == best[:, None]).any()
 
 
 @pytest.mark.parametrize("per_theta", [False, True])
@@ -127,10 +136,9 @@ def test_exclusions_reach_every_part_even_when_they_leave_nothing_of_it(phi, par
     assert np.array_equal(merged.top_k(9, exclude=exclude).ids, whole.top_k(9, exclude=exclude).ids)
     drawn = merged.sample(3000, rng=0, exclude=exclude).ids
     ordered = merged.sample_without_replacement(400, rng=0, exclude=exclude)
-    flat = ordered.ids if ordered.ids.shape[0] == 400 else ordered.ids.T
     for b, ids in enumerate(left_out):
         assert not np.isin(drawn[:, b], ids).any()
-        assert not np.isin(flat[:, b], ids).any() and len(np.unique(flat[:, b])) == 400
+        assert not np.isin(ordered.ids[:, b], ids).any() and len(np.unique(ordered.ids[:, b])) == 400
     for b in range(3):
         assert np.isneginf(merged.log_prob(np.full(3, left_out[b][0]), exclude=exclude).value[b])
     with pytest.raises(ValueError, match="leaves no row"):

@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, pairwise
+from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 from lazygumbel import persist
-from lazygumbel.persist import Reader, read_config, writing
+from lazygumbel.locking import LOCK
+from lazygumbel.persist import Reader, read_config, reading, writing
 
 
 def save(path: Path, value: int, size: int = 100) -> None:
@@ -74,7 +76,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     reader = Reader(path)
     for name, array in arrays.items():
         found = reader.array(name)
-        assert isinstance(found.base, np.memmap) and not found.flags.writeable
+        assert isinstance(found.base, mmap) and not found.flags.writeable
         assert found.dtype == array.dtype and reader.has(name)
         np.testing.assert_array_equal(found, array)
     assert reader.file("tree.bin").read_bytes() == b"\x00\x01"
@@ -143,11 +145,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "foreign": (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), r"lazygumbel \(format"),
     "other format": (config_with(format="faiss"), r"was not written by lazygumbel \(format 'faiss'\)"),
     "newer": (config_with(version=8), r"format version 8, newer than the 7 .*: pip install --upgrade lazygumbel"),
-    "older": (config_with(version=5), r"format version 5, which this release no longer reads; build it anew with Log"),
+    "older": (config_with(version=6), r"format version 6, which this release no longer reads; build it anew with Log"),
     "much older": (config_with(version=1), r"format version 1, which this release no longer reads; build it anew"),
     "no version": (config_with(version=None), "saved in format version None"),
     "no files": (config_with(files=None, d=None), "config.json lacks files, d; it was cut short or edited"),
-    "no data folder": (config_with(data="data-0"), "first.npy is missing; copy the model again or build it anew"),
+    "no data folder": (lambda path: data(path).rename(path / "data-0"), "first.npy is missing; copy the model again"),
     "file missing": (lambda path: (data(path) / "notes.bin").unlink(), "notes.bin is missing; copy the model"),
     "array cut": (cut("second.npy"), r"second.npy has 927 bytes instead of 928: truncated .* copy the model"),
     "notes cut": (cut("notes.bin"), r"notes.bin has 9 bytes instead of 10: truncated"),
@@ -315,13 +317,15 @@ def test_a_fault_at_any_call_leaves_a_whole_model_or_none(
 SIZE = 2**18  # two arrays of 2 MB
 
 PREPARE = """
-import hashlib, importlib.util, json, sys
+import json, sys
 from pathlib import Path
+from types import ModuleType
 import numpy as np
 
-spec = importlib.util.spec_from_file_location("persist", sys.argv[1])  # not the package: it starts quicker
-persist = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(persist)
+package = sys.modules["lazygumbel"] = ModuleType("lazygumbel")  # an empty one: it starts quicker
+package.__path__ = [str(Path(sys.argv[1]).parent)]
+from lazygumbel import persist
+
 path, value, size = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
 def arrays(value):
@@ -342,9 +346,10 @@ def save(value):
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays(value).items():
         np.save(folder / name, array)
-    config = {"format": persist.FORMAT, "version": 1, "n": value, "d": 1, "index": {}, "data": folder.name}
+    config = {"format": persist.FORMAT, "version": persist.VERSION, "n": value, "d": 1, "index": {}}
+    config["data"] = folder.name
     config["files"] = {file.name: persist._facts(file) for file in folder.iterdir()}
-    (path / "config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps(config | {"digest": persist.seal(config)}))
 """
 
 FOREVER = """
@@ -353,6 +358,73 @@ sys.stdin.readline()
 while True:
     save(value)
     value = 3 - value
+"""
+
+
+# Several processes at once
+
+
+def test_a_second_writer_is_refused_and_told_who_is_the_first(tmp_path: Path):
+    path = tmp_path / "model"
+    who = (
+        rf"being written by process {os.getpid()} on \S+ since 2\d\d\d-[-0-9: ]+; wait for it or choose another folder"
+    )
+    for old in (None, 1):
+        with writing(path) as writer:
+            with pytest.raises(ValueError, match=who):
+                save(path, 2)
+            assert saved(path) == old
+            writer.config.update(n=1, d=1, index={"kind": "exact"})
+            for name in ("first", "second"):
+                writer.array(name, np.ones(10))
+        assert saved(path) == 1 and is_tidy(path)
+
+
+def test_writers_in_turn_leave_a_whole_model_and_readers_always_find_one(tmp_path: Path):
+    """Two processes save over each other without end; what is refused is tried again."""
+    path = tmp_path / "model"
+    save(path, 1, SIZE)
+    patient = CAREFUL.replace("def save", "def save_once") + PATIENT
+    read: list[int] = []
+    with saver(patient, path, 1) as one, saver(patient, path, 2) as other:
+        for process in (one, other):
+            assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        stop = time.perf_counter() + 3
+        while time.perf_counter() < stop:
+            read.append(reading(path, whole))
+        assert one.poll() is None and other.poll() is None
+    assert set(read) == {1, 2} and sum(a != b for a, b in pairwise(read)) > 5, read
+    save(path, 7)
+    assert saved(path) == 7 and is_tidy(path)
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path):
+    path = tmp_path / "model"
+    save(path, 1)
+    (path / LOCK).write_text("process 1 on elsewhere since yesterday")
+    assert saved(path) == 1
+    save(path, 2)
+    assert saved(path) == 2 and is_tidy(path)
+
+
+def whole(reader: Reader) -> int:
+    """As `saved`, of arrays that are looked at some time after they were opened."""
+    value = reader.config["n"]
+    time.sleep(0.01)
+    for name in ("first", "second"):
+        assert (reader.array(name) == value).all(), f"{name} does not belong to model {value}"
+    return value
+
+
+PATIENT = """
+def save(value):
+    while True:
+        try:
+            return save_once(value)
+        except ValueError as refusal:
+            assert "is being written by" in str(refusal), refusal
 """
 
 

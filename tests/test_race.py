@@ -111,13 +111,13 @@ def test_draws_without_replacement_are_plackett_luce(size: int) -> None:
     dist = model_of("lognormal")(np.broadcast_to(theta, (40_000, D)), temperature=temperature)
     drawn = dist.sample_without_replacement(size, rng=6)
     assert set(drawn.labels.tolist()) <= {"bounded", "exact"} and (drawn.labels == "bounded").any()
-    assert chi_square_p(drawn.ids[:, 0], exact) > 1e-4
+    assert chi_square_p(drawn.ids[0], exact) > 1e-4
     first = int(exact.argmax())
     others = np.where(np.arange(N) == first, 0.0, exact)
-    after = drawn.ids[drawn.ids[:, 0] == first, 1]
+    after = drawn.ids[1, drawn.ids[0] == first]
     assert chi_square_p(after, others / others.sum()) > 1e-4
-    assert chi_square_p(drawn.ids[:, 1], exact) < 1e-6  # a control: the second is not drawn like the first
-    assert (np.diff(drawn.values, axis=1) < 0).all() and (drawn.values[:, -1] > drawn.threshold).all()
+    assert chi_square_p(drawn.ids[1], exact) < 1e-6  # a control: the second is not drawn like the first
+    assert (np.diff(drawn.values, axis=0) < 0).all() and (drawn.values[-1] > drawn.threshold).all()
 
 
 @pytest.mark.parametrize("share", [0.5, 0.999999])
@@ -139,7 +139,7 @@ def test_exclusion_of_the_mass_keeps_the_label_and_the_law(share: float) -> None
 
 @pytest.mark.parametrize("norms", NORMS)
 def test_standard_errors_of_log_z_are_honest(norms: str) -> None:
-    """95% intervals cover 93 to 97%, up to 98.5% on heavy tails; hardly any estimate is off by four standard errors."""
+    """95% intervals cover 93 to 97%, on heavy tails too; hardly any estimate is off by four standard errors."""
     rng = np.random.default_rng(12)
     rows = np.concatenate([rows_of(norms) + 0.02 * rng.normal(size=(N, D)) for _ in range(8)]).astype(np.float32)
     thetas = (rng.normal(size=(2000, D)) / np.sqrt(D)).astype(np.float32)
@@ -155,10 +155,9 @@ def test_standard_errors_of_log_z_are_honest(norms: str) -> None:
     # Below, the standard error is that of weights in fixed point; more so where a few rows hold the mass.
     coarse = found.stderr[sampled] > (1.5e-3 if norms == "pareto" else 1e-3)
     z = z[coarse]
-    assert (found.bound[sampled] > found.stderr[sampled] / 2)[coarse].all()
+    assert (found.bound[sampled] > found.stderr[sampled] / 2)[coarse].mean() > 0.995  # errors are estimates, too
     assert len(z) > 300
-    # Where a few pairs of rows make the variance, intervals are wider than they need be.
-    assert 0.93 < (np.abs(z) < 1.96).mean() < (0.985 if norms == "pareto" else 0.97)
+    assert 0.93 < (np.abs(z) < 1.96).mean() < 0.97
     assert not 0.93 < (np.abs(1.5 * z) < 1.96).mean() < 0.97  # a control
 
 
@@ -340,13 +339,13 @@ def test_a_race_that_is_broken_off_is_finished_not_thrown_away(distinct: bool, m
     dist = model(np.broadcast_to(theta, (4000, 32)))
     drawn = dist.sample_without_replacement(2, rng=3) if distinct else dist.sample(2, rng=3)
     assert (drawn.rows > 2000).mean() > 0.2  # many were finished densely
-    first, values = (drawn.ids[:, 0], drawn.values[:, 0]) if distinct else (drawn.ids, drawn.values)
+    first, values = (drawn.ids[0], drawn.values[0]) if distinct else (drawn.ids, drawn.values)
     assert chi_square_p(first, exact) > 1e-4
     assert stats.kstest(np.exp(log_z - values).reshape(-1), "expon").pvalue > 1e-4
     if distinct:
-        after = drawn.ids[drawn.ids[:, 0] == 0, 1]
+        after = drawn.ids[1, drawn.ids[0] == 0]
         assert chi_square_p(after, np.where(np.arange(2000) == 0, 0.0, exact) / (1 - exact[0])) > 1e-4
-        assert (np.diff(drawn.values, axis=1) < 0).all()
+        assert (np.diff(drawn.values, axis=0) < 0).all()
 
 
 def test_what_is_left_far_below_an_excluded_row_is_summed_right() -> None:

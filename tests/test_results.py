@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+import lazygumbel as lg
 from lazygumbel.features import Features
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws, TopK, weakest
@@ -165,7 +166,7 @@ RECORDS: dict[str, Callable[..., Any]] = {
         np.zeros((2, *rows.shape), np.int64), np.zeros((2, *rows.shape)), rows, **claims
     ),
     "OrderedDraws": lambda rows, **claims: OrderedDraws(
-        np.zeros((*rows.shape, 2), np.int64), *np.zeros((2, *rows.shape, 2)), np.zeros(rows.shape), rows, **claims
+        np.zeros((2, *rows.shape), np.int64), *np.zeros((2, 2, *rows.shape)), np.zeros(rows.shape), rows, **claims
     ),
     "Estimate": lambda rows, **claims: Estimate(
         np.zeros(rows.shape),
@@ -206,6 +207,36 @@ def test_violations_add_up():
     assert a.merge(b).violations.tolist() == [3, 3]
 
 
+def test_top_k_and_mode_are_labelled_theta_by_theta():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3_000, 8)).astype(np.float32)
+    thetas = np.stack([rows[0], rows[1]])
+    labels = {
+        "exact": lg.ExactIndex(rows),
+        "bounded": lg.PartitionIndex.build(rows, rng=0),
+        "heuristic": lg.FaissIndex.build(rows, "HNSW8"),
+    }
+    for label, index in labels.items():
+        for theta, batch in ((thetas, (2,)), (thetas[0], ())):
+            dist = lg.LogLinear(index)(theta)
+            for found in (dist.top_k(3), dist.mode(), dist.top_k(3, exclude=[5]), dist.mode(exclude=[5])):
+                assert found.label == label and found.labels.shape == found.bound.shape == batch
+                assert found.exact == (label == "exact")
+    # A theta that took a scan has another label than its neighbour.
+    lsh = lg.LSHIndex.build(np.concatenate([rows, 3 * rows[:1]]), tables=8, rng=0)
+    far = rng.normal(size=8)
+    found = lg.LogLinear(lsh)(np.stack([rows[0], far])).top_k(1)
+    assert found.labels.tolist() == ["heuristic", "exact"] and found.label == "heuristic"
+
+
+def test_bounds_of_top_k_are_those_of_the_weaker_part():
+    a = TopK(np.array([[1], [2]]), np.ones((2, 1), np.float32), np.array([5, 5]), False, 1, np.array([0.0, 1e-4]))
+    assert a.labels.tolist() == ["exact", "bounded"]
+    unknown = replace(a, bound=np.array([np.nan, 0.0]))
+    assert a.merge(unknown).labels.tolist() == ["heuristic", "bounded"]
+    assert a.merge(replace(a, exact=True)).labels.tolist() == ["exact", "bounded"]
+
+
 # Ordered draws
 
 
@@ -216,9 +247,9 @@ def ordered(logits: np.ndarray, gumbels: np.ndarray, ids: np.ndarray, k: int) ->
     values = np.take_along_axis(perturbed, order, -1)
     threshold = values[..., k] if len(ids) > k else np.full(logits.shape[:-1], -np.inf)
     return OrderedDraws(
-        ids[order[..., :k]],
-        np.take_along_axis(chosen, order, -1)[..., :k],
-        values[..., :k],
+        np.moveaxis(ids[order[..., :k]], -1, 0),
+        np.moveaxis(np.take_along_axis(chosen, order, -1)[..., :k], -1, 0),
+        np.moveaxis(values[..., :k], -1, 0),
         threshold,
         np.full(logits.shape[:-1], len(ids)),
         claim("exact", logits.shape[:-1]),
@@ -234,7 +265,7 @@ def test_ordered_draws_of_shards_are_ordered_draws(shards: list[np.ndarray], bat
     gumbels = rng.gumbel(size=logits.shape)
     whole = ordered(logits, gumbels, np.arange(n), k)
     check_merges([ordered(logits, gumbels, shard, k) for shard in shards], whole)
-    lowest = np.full((*batch, k), -np.inf)
+    lowest = np.full((k, *batch), -np.inf)
     none = np.zeros(batch, np.int64)
     nothing = OrderedDraws(whole.ids * 0 - 1, lowest, lowest, np.full(batch, -np.inf), none, claim("exact", batch))
     check_same(whole.merge(nothing), whole)
@@ -247,13 +278,13 @@ def test_ordered_draws_derive_what_the_formulas_say(batch: tuple[int, ...], k: i
     rng = np.random.default_rng(seed)
     logits = 3 * rng.standard_normal((*batch, k + extra)) + 500  # exp(logit) overflows a float32
     draws = ordered(logits, rng.gumbel(size=logits.shape), np.arange(k + extra), k)
-    inclusion = 1 - np.exp(-np.exp(draws.logits - draws.threshold[..., None])) if extra else np.ones((*batch, k))
-    assert draws.inclusion.shape == draws.weights.shape == (*batch, k)
+    inclusion = 1 - np.exp(-np.exp(draws.logits - draws.threshold)) if extra else np.ones((k, *batch))
+    assert draws.inclusion.shape == draws.weights.shape == (k, *batch)
     np.testing.assert_allclose(draws.inclusion, inclusion, rtol=1e-9)
     importance = np.exp(draws.logits - 500) / inclusion
-    np.testing.assert_allclose(draws.weights, importance / importance.sum(-1, keepdims=True), rtol=1e-9)
-    np.testing.assert_allclose(draws.weights.sum(-1), 1, rtol=1e-12)
-    np.testing.assert_allclose(draws.log_partition, 500 + np.log(importance.sum(-1)), rtol=1e-12)
+    np.testing.assert_allclose(draws.weights, importance / importance.sum(0), rtol=1e-9)
+    np.testing.assert_allclose(draws.weights.sum(0), 1, rtol=1e-12)
+    np.testing.assert_allclose(draws.log_partition, 500 + np.log(importance.sum(0)), rtol=1e-12)
     if not extra:
         np.testing.assert_allclose(draws.log_partition, logsumexp(logits, axis=-1), rtol=1e-12)
 
@@ -276,7 +307,7 @@ def test_the_partition_of_ordered_draws_is_unbiased(k: int):
         return float((estimates.mean() - 1) / (estimates.std(ddof=1) / np.sqrt(size)))
 
     assert abs(z(np.exp(draws.log_partition))) < 4, f"seed {seed}"
-    assert abs(z(np.exp(draws.logits).sum(axis=-1))) > 40, "without inclusion probabilities it must fail"
+    assert abs(z(np.exp(draws.logits).sum(axis=0))) > 40, "without inclusion probabilities it must fail"
 
 
 # Estimates
@@ -382,7 +413,9 @@ def example(kind: str, batch: tuple[int, ...], width: int = 3) -> Any:
     return {
         "TopK": TopK(ids, reals.astype(np.float32), rows, exact=True, k=width),
         "Draws": Draws(np.zeros((width, *batch), np.int64), np.zeros((width, *batch)), rows, claim("exact", batch)),
-        "OrderedDraws": OrderedDraws(ids, reals, reals, one, rows, claim("exact", batch)),
+        "OrderedDraws": OrderedDraws(
+            *(np.moveaxis(a, -1, 0) for a in (ids, reals, reals)), one, rows, claim("exact", batch)
+        ),
         "Moments": moments,
         "log partition": Estimate.of_log_partition(moments, rows, claim("exact", batch), one),
         "expectation": Estimate.of_expectation(moments, rows, claim("exact", batch), one),

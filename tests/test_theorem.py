@@ -246,17 +246,8 @@ def test_ceilings_by_codes_are_too_low_with_the_probability_of_their_quantile_at
         deviation = norm / temperature / sqrt(d - 1) * index.widest[level - SHORT]
         quantile = error_quantile(0.9 * delta, d, deviation)
         allowed = max(allowed, error_tail(quantile, d) + 0.1 * delta)
-        asked = Asked(
-            scale,
-            (quantile, quantile),
-            rounding,
-            0.0,
-            0.0,
-            0.0,
-            (inf, inf),
-            (inf, inf, inf),
-            np.array([[-inf] * 3, [inf] * 3]),
-        )
+        limits, everything = (inf, inf, inf), np.array([[-inf] * 3, [inf] * 3])
+        asked = Asked(scale, (quantile, quantile), rounding, 0.0, 0.0, 0.0, 0.0, (inf, inf), limits, everything)
         ceilings = ceilings_of(index, scene.theta, asked, level, seed)
         too_low += logits > ceilings
         lost += -np.expm1(np.minimum(ceilings - logits, 0.0))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
 from threading import current_thread
@@ -106,6 +107,106 @@ def test_one_blas_thread_within_and_as_many_as_before_after():
         assert set(counts()) == {1}
     second.__exit__(None, None, None)
     assert counts() == before
+
+
+@pytest.fixture
+def default_threads():
+    yield
+    lg.set_threads(None)
+
+
+def blas_threads() -> set[int]:
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return {facts["num_threads"] for facts in threadpool_info() if facts["user_api"] == "blas"}
+
+
+@pytest.mark.usefixtures("default_threads")
+def test_one_setting_for_the_pool_for_blas_and_for_faiss():
+    before = blas_threads()
+    for n in (3, 1):
+        lg.set_threads(n)
+        assert lg.get_threads() == n and blas_threads() == {n}
+        names = set(threads.map_threads(lambda _: (time.sleep(0.02), current_thread().name)[1], range(12)))
+        assert len(names) == n
+        with threads.one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {n}
+        with threads.capped_faiss() as faiss:
+            assert faiss.omp_get_max_threads() <= n
+    assert names == {current_thread().name}  # with one thread there is no pool
+    assert threads.submit(current_thread).result() is current_thread()
+    lg.set_threads(None)
+    assert blas_threads() == before and lg.get_threads() == threads._usable_cores()
+    # Set in the middle of work that needs one thread of BLAS, it holds from its end on.
+    with threads.one_blas_thread():
+        lg.set_threads(2)
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("default_threads")
+def test_answers_do_not_depend_on_the_number_of_threads(model: lg.LogLinear, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lazygumbel.indexes.partition.index._SHARED_FROM", 0)
+    thetas = model.features.gather(np.arange(8))
+    found = []
+    for n in (1, 2, 5):
+        lg.set_threads(n)
+        found.append((answers(model, 3), model(thetas).sample(4, rng=1).ids.tolist()))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "2", True])
+def test_a_number_of_threads_that_is_none_is_refused(n: object):
+    with pytest.raises(ValueError, match="n must be"):
+        lg.set_threads(n)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_environment_sets_the_number_of_threads():
+    script = "import lazygumbel as lg; print(lg.get_threads())"
+
+    def run(value: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"LAZYGUMBEL_THREADS": value}
+        return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+
+    assert run("5").stdout == "5\n"
+    for value in ("0", "many", "-1", ""):
+        assert f"LAZYGUMBEL_THREADS must be a whole number of at least 1, not '{value}'" in run(value).stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc": "0::/a/b\n", "a/b/cpu.max": "150000 100000", "cpu.max": "max 100000"}, 1.5),
+        ({"proc": "0::/a/b\n", "a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, 2.0),
+        ({"proc": "0::/\n", "cpu.max": "50000 100000"}, 0.5),
+        (
+            {
+                "proc": "3:cpu,cpuacct:/a\n0::/\n",
+                "cpu/a/cpu.cfs_quota_us": "300000",
+                "cpu/a/cpu.cfs_period_us": "100000",
+            },
+            3.0,
+        ),
+        ({"proc": "3:cpu:/a\n", "cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
+        ({"proc": "nonsense\n", "cpu.max": "1 2 3"}, None),
+        ({}, None),
+    ],
+)
+def test_control_groups_are_heeded(files, expected, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    proc = files.pop("proc", "")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    read = threads._read
+    monkeypatch.setattr(threads, "_GROUPS", tmp_path)
+    monkeypatch.setattr(threads, "_read", lambda file: proc if str(file) == "/proc/self/cgroup" else read(file))
+    assert min(threads._quotas(), default=None) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity here")
+def test_affinity_is_heeded():
+    script = "import os; os.sched_setaffinity(0, {0}); import lazygumbel as lg; print(lg.get_threads())"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "1\n"
 
 
 def test_a_large_batch_takes_little_memory():

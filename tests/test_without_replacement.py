@@ -82,14 +82,14 @@ def test_order_is_plackett_luce(sampler, n):
         n = 24  # too few rows for a head that leaves any out
     drawn = draw(sampler, n, 2, 20_000 if n < 100 else 8_000, seed=31)
     p = exact_of(n)
-    first = chi_square_p(drawn.ids[:, 0], p)
+    first = chi_square_p(drawn.ids[0], p)
     # For many rows, pairs are counted by groups of rows of equal total probability.
     by_size = np.argsort(p)
     group = np.arange(n)
     if n > 100:
         group[by_size] = np.minimum(np.cumsum(p[by_size]) * 16, 15).astype(np.int64)
     groups = int(group.max()) + 1
-    pairs = group[drawn.ids[:, 0]] * groups + group[drawn.ids[:, 1]]
+    pairs = group[drawn.ids[0]] * groups + group[drawn.ids[1]]
     both = chi_square_p(pairs, pair_probabilities(p, group))
     assert min(first, both) > 1e-6, f"seed 31: p = {first}, {both}"
     independent = chi_square_p(pairs, np.outer(*2 * [np.bincount(group, p)]).ravel())
@@ -102,7 +102,7 @@ def test_many_distinct_rows_over_many_chunks():
     drawn, p = draw("bounded", n, size, copies, seed=47), exact_of(n)
     order = np.argsort(-p)
     ranks, wrong = [], []
-    for ids in drawn.ids:
+    for ids in drawn.ids.T:
         left = p[order].copy()
         place = np.argsort(order)[ids]
         for step, at in enumerate(place):
@@ -129,10 +129,10 @@ def test_a_missed_head_is_noticed():
     p = probabilities_of(make_rows(n, D, varied=True, seed=2), theta_of(), temperature)
     right, wrong = model_of("exact", n), lg.LogLinear(PoorIndex(model_of("exact", n).index))
     drawn = right(thetas, temperature=temperature).sample_without_replacement(2, method=lg.LazyGumbel(), rng=33)
-    assert chi_square_p(drawn.ids[:, 0], p) > 1e-6, "seed 33"
+    assert chi_square_p(drawn.ids[0], p) > 1e-6, "seed 33"
     assert drawn.label == "exact"
     drawn = wrong(thetas, temperature=temperature).sample_without_replacement(2, method=lg.LazyGumbel(), rng=33)
-    assert chi_square_p(drawn.ids[:, 0], p) < 1e-10
+    assert chi_square_p(drawn.ids[0], p) < 1e-10
     assert drawn.label == "heuristic"
 
 
@@ -151,10 +151,10 @@ def test_three_in_order_are_plackett_luce(sampler):
         return (group[ids[0]] * 8 + group[ids[1]]) * 8 + group[ids[2]]
 
     expected = np.bincount(coded(i, j, m).ravel(), ordered.ravel(), 8**3)
-    found = chi_square_p(coded(*drawn.ids.T), expected)
+    found = chi_square_p(coded(*drawn.ids), expected)
     assert found > 1e-6, f"seed 34: p = {found}"
     replaced = np.bincount(coded(i, j, m).ravel(), (p[i] * p[j] * p[m]).ravel(), 8**3)
-    assert chi_square_p(coded(*drawn.ids.T), replaced) < 1e-10
+    assert chi_square_p(coded(*drawn.ids), replaced) < 1e-10
 
 
 @pytest.mark.parametrize(("n", "size"), [(2000, 1), (2000, 50), (20_000, 1000), (40, 39), (40, 40)])
@@ -189,8 +189,8 @@ def test_the_threshold_is_the_next_value(size):
     at = model_of("exact", 2000)(np.tile(theta_of(), (20, 1)), temperature=TEMPERATURE)
     fewer = at.sample_without_replacement(size, method=lg.Exhaustive(), rng=36)
     more = at.sample_without_replacement(size + 1, method=lg.Exhaustive(), rng=36)
-    assert np.array_equal(fewer.threshold, more.values[:, -1])
-    assert np.array_equal(fewer.ids, more.ids[:, :-1])
+    assert np.array_equal(fewer.threshold, more.values[-1])
+    assert np.array_equal(fewer.ids, more.ids[:-1])
 
 
 def test_the_first_value_is_gumbel_and_thresholds_agree():
@@ -198,11 +198,11 @@ def test_the_first_value_is_gumbel_and_thresholds_agree():
     drawn = {sampler: draw(sampler, n, size, rounds, seed=37) for sampler in SAMPLERS}
     log_z = np.logaddexp.reduce(logits_of(make_rows(n, D, varied=True, seed=2), theta_of(), TEMPERATURE))
     for sampler, found in drawn.items():
-        first = stats.kstest(found.values[:, 0], stats.gumbel_r(loc=log_z).cdf).pvalue
+        first = stats.kstest(found.values[0], stats.gumbel_r(loc=log_z).cdf).pvalue
         assert first > 1e-6, f"seed 37, {sampler}: p = {first}"
         same = stats.ks_2samp(found.threshold, drawn["exhaustive"].threshold).pvalue
         assert same > 1e-6, f"seed 37, {sampler}: p = {same}"
-        control = stats.ks_2samp(found.threshold, drawn["exhaustive"].values[:, -1]).pvalue
+        control = stats.ks_2samp(found.threshold, drawn["exhaustive"].values[-1]).pvalue
         assert control < 1e-10, f"{sampler}: the threshold could be the last value: p = {control}"
 
 
@@ -218,19 +218,19 @@ def test_inclusion_weights_are_unbiased(sampler, size):
     assert found > 1e-6, f"seed 38: Z is off by {ratio.mean() - 1}, p = {found}"
     f = np.sin(np.arange(n)) + (np.arange(n) % 3 == 0)
     terms = np.exp(drawn.logits - log_z) / drawn.inclusion * f[drawn.ids]
-    found = mean_p(terms.sum(axis=1), float(p @ f))
+    found = mean_p(terms.sum(axis=0), float(p @ f))
     assert found > 1e-6, f"seed 38: E[f] is off, p = {found}"
     # Control: the last value in place of the threshold, and no inclusion probability at all.
-    wrong = -np.expm1(-np.exp(drawn.logits - drawn.values[:, -1:]))
-    assert mean_p((np.exp(drawn.logits - log_z) / wrong).sum(axis=1), 1.0) < 1e-10
-    assert mean_p((np.exp(drawn.logits - log_z) * n / size).sum(axis=1), 1.0) < 1e-10
+    wrong = -np.expm1(-np.exp(drawn.logits - drawn.values[-1]))
+    assert mean_p((np.exp(drawn.logits - log_z) / wrong).sum(axis=0), 1.0) < 1e-10
+    assert mean_p((np.exp(drawn.logits - log_z) * n / size).sum(axis=0), 1.0) < 1e-10
 
 
 def test_self_normalised_weights_estimate_an_expectation():
     n, size, rounds = 2000, 200, 300
     drawn = draw("lazy", n, size, rounds, seed=39)
     f = np.cos(np.arange(n))
-    found = (drawn.weights * f[drawn.ids]).sum(axis=1)
+    found = (drawn.weights * f[drawn.ids]).sum(axis=0)
     assert found.mean() == pytest.approx(float(exact_of(n) @ f), abs=5 * found.std() / np.sqrt(rounds) + 1 / size)
 
 
@@ -244,9 +244,9 @@ def test_excluded_rows_are_left_out(sampler, form):
     drawn = draw(sampler, n, 2, rounds, seed=40, exclude=exclude)
     assert not np.isin(drawn.ids, out).any()
     p = exact_of(n, tuple(out))
-    pairs = chi_square_p(drawn.ids[:, 0] * n + drawn.ids[:, 1], pair_probabilities(p, np.arange(n)))
+    pairs = chi_square_p(drawn.ids[0] * n + drawn.ids[1], pair_probabilities(p, np.arange(n)))
     assert pairs > 1e-6, f"seed 40: p = {pairs}"
-    wrong = chi_square_p(drawn.ids[:, 0], exact_of(n))
+    wrong = chi_square_p(drawn.ids[0], exact_of(n))
     assert wrong < 1e-10
 
 
@@ -274,9 +274,9 @@ def test_each_theta_has_its_own_exclusions(index, method):
     thetas = np.stack([theta_of(3), theta_of(4), theta_of(3)])
     at = model_of(index, n)(thetas, temperature=TEMPERATURE)
     drawn = at.sample_without_replacement(15, method=method, rng=42, exclude=[np.arange(20), [], [39]])
-    assert drawn.ids.shape == (3, 15) and drawn.threshold.shape == (3,)
-    assert drawn.ids[0].min() >= 20
-    assert 39 not in drawn.ids[2]
+    assert drawn.ids.shape == (15, 3) and drawn.threshold.shape == (3,)
+    assert drawn.ids[:, 0].min() >= 20
+    assert 39 not in drawn.ids[:, 2]
 
 
 def test_the_thetas_of_a_batch_are_drawn_as_if_alone():
@@ -287,8 +287,8 @@ def test_the_thetas_of_a_batch_are_drawn_as_if_alone():
     for b, theta in enumerate(thetas):
         one = model(theta).sample_without_replacement(5, rng=rng, exclude=exclude[b])
         for name in ("ids", "logits", "values", "threshold", "rows", "labels", "bound"):
-            assert np.array_equal(getattr(together, name)[b], getattr(one, name)), (b, name)
-    assert not np.array_equal(together.values[0], together.values[3])
+            assert np.array_equal(getattr(together, name)[..., b], getattr(one, name)), (b, name)
+    assert not np.array_equal(together.values[:, 0], together.values[:, 3])
 
 
 @pytest.mark.parametrize(("size", "bound"), [(1, 1e-4), (5, 5e-4)])
@@ -300,7 +300,7 @@ def test_what_is_claimed(size, bound):
     assert (drawn.rows < 2_000).all()
     assert model_of("exact", 2000)(theta_of(3)).sample_without_replacement(size, rng=46).exact
     empty = model_of("partition", 2000)(np.empty((0, D))).sample_without_replacement(size)
-    assert empty.ids.shape == (0, size) and empty.labels.shape == (0,)
+    assert empty.ids.shape == (size, 0) and empty.labels.shape == (0,)
 
 
 def test_distinct_rows_are_uniform_sets():
@@ -325,3 +325,81 @@ def test_distinct_rows_are_uniform_sets():
     mixed, owner = distinct_outside(rng, n, taken, np.array([0, 6, 2, 0, 1]))
     assert np.bincount(owner, minlength=5).tolist() == [0, 6, 2, 0, 1]
     assert np.array_equal(np.sort(mixed[owner == 1]), outside)
+
+
+# Probabilities of slates
+
+
+@pytest.mark.parametrize("index", ["exact", "partition"])
+def test_the_probability_of_a_slate_is_plackett_luce(index):
+    n = 2000
+    thetas = np.stack([theta_of(3), theta_of(4), theta_of(5)])
+    at = model_of(index, n)(thetas, temperature=TEMPERATURE)
+    for exclude in (None, [[3, 4], [], np.arange(1_000)]):
+        slate = at.sample_without_replacement(6, rng=48, exclude=exclude).ids
+        found = at.log_prob_ordered(slate, rng=49, exclude=exclude)
+        assert found.value.shape == found.stderr.shape == (6, 3) and found.rows.shape == found.labels.shape == (3,)
+        rows = make_rows(n, D, varied=True, seed=2)
+        for b, theta in enumerate(thetas):
+            out = [] if exclude is None else exclude[b]
+            p = probabilities_of(rows, theta, TEMPERATURE, tuple(out))[slate[:, b]]
+            exact = np.log(p / (1 - np.cumsum(p) + p))
+            assert (np.abs(found.value[:, b] - exact) <= 5 * found.stderr[:, b] + 1e-5).all()
+            alone = model_of("exact", n)(theta, temperature=TEMPERATURE).log_prob_ordered(slate[:, b], exclude=out)
+            np.testing.assert_allclose(alone.value, exact, atol=1e-5)
+            assert alone.exact and (alone.stderr == 0).all()
+        assert (found.label == "exact") == (index == "exact")
+    first = at.log_prob(slate[0], rng=49, exclude=exclude)
+    assert (np.abs(first.value - found.value[0]) <= 5 * (first.stderr + found.stderr[0]) + 1e-5).all()
+
+
+def test_the_mass_that_is_left_is_never_negative():
+    """A slate that holds nearly all of the mass: by Z less the rows before, the last ones would have none."""
+    rows = np.array([[50.0], [30.0], [10.0], *np.linspace(-1, 1, 400)[:, None]])
+    at = lg.LogLinear(lg.PartitionIndex.build(rows, cells=3, rng=0))(np.ones(1))
+    found = at.log_prob_ordered([0, 1, 2, 5], rng=0)
+    assert np.isfinite(found.value).all() and (found.value <= 0).all()
+    assert found.value[2] == pytest.approx(-np.log1p(np.exp(rows[3:, 0] - 10).sum()), abs=0.05)
+    by_hand = np.exp(at.log_partition(rng=0).value) - np.cumsum(np.exp([50.0, 30.0, 10.0]))
+    assert by_hand[-1] <= 0 or by_hand[-1] > 1e6  # control: rounding alone makes nonsense of it
+
+
+def test_a_slate_of_all_rows_and_slates_that_are_none():
+    model = model_of("exact", 12)
+    at = model(np.stack([theta_of(3), theta_of(4)]), temperature=TEMPERATURE)
+    slate = at.sample_without_replacement(12, rng=0).ids
+    found = at.log_prob_ordered(slate)
+    np.testing.assert_allclose(found.value[-1], 0.0, atol=1e-12)
+    assert found.exact
+    assert np.isneginf(at.log_prob_ordered(slate[:3], exclude=slate[1, :1]).value[1, 0])
+    with pytest.raises(ValueError, match=r"ids holds a row twice in the slate of theta 1"):
+        at.log_prob_ordered([[0, 1], [1, 1]])
+    for wrong in (slate[0], slate.T, slate[None]):
+        with pytest.raises(ValueError, match=r"ids (has shape|must have shape)"):
+            at.log_prob_ordered(wrong)
+
+
+def test_draws_with_and_without_replacement_have_one_shape():
+    """What either draws, `log_prob` takes; turned around it is refused unless there are as many draws as thetas."""
+    at = model_of("exact", 40)(np.stack([theta_of(3), 9 * theta_of(4), theta_of(5)]), temperature=TEMPERATURE)
+    for drawn in (at.sample(7, rng=1), at.sample_without_replacement(7, rng=1)):
+        assert drawn.ids.shape == at.log_prob(drawn.ids).value.shape == (7, 3)
+        with pytest.raises(ValueError, match=r"it must end in the batch shape \(3,\)"):
+            at.log_prob(drawn.ids.T)
+    ordered = at.sample_without_replacement(3, rng=1)
+    log_z = at.log_partition().value
+    np.testing.assert_allclose(at.log_prob(ordered.ids).value, np.minimum(ordered.logits - log_z, 0), atol=1e-5)
+
+
+def test_sets_are_taken_as_exclusions():
+    thetas = np.stack([theta_of(3), theta_of(4)])
+    one, two = model_of("exact", 40)(thetas[0]), model_of("exact", 40)(thetas)
+    for at, exclude, same in (
+        (one, {3, 5}, [3, 5]),
+        (two, frozenset({3, 5}), [3, 5]),
+        (two, [{3, 5}, set()], [[3, 5], []]),
+        (two, [{3}, np.array([5])], [[3], [5]]),
+    ):
+        np.testing.assert_array_equal(at.sample(9, rng=0, exclude=exclude).ids, at.sample(9, rng=0, exclude=same).ids)
+    with pytest.raises(ValueError, match="exclude"):
+        one.sample(exclude={"a"})

@@ -8,7 +8,8 @@ from lazygumbel.indexes.partition import Calibration
 from lazygumbel.learning import Fit, fit
 from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
-from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
+from lazygumbel.results import Draws, Estimate, Mode, OrderedDraws, TopK
+from lazygumbel.threads import get_threads, set_threads
 from lazygumbel.walk import Walk, walk
 from lazygumbel.warm import warm_up
 
@@ -33,6 +34,7 @@ __all__ = [
     "LSHIndex",
     "LazyGumbel",
     "LogLinear",
+    "Mode",
     "OrderedDraws",
     "PartitionIndex",
     "TopK",
@@ -41,6 +43,8 @@ __all__ = [
     "Walk",
     "__version__",
     "fit",
+    "get_threads",
+    "set_threads",
     "walk",
     "warm_up",
 ]

@@ -199,7 +199,9 @@ def _head_facts(logits: Floats, chosen: npt.NDArray[np.bool_], k: int) -> tuple[
         return np.nan, np.nan, 0.0
     gap = float(logits[~chosen].max(initial=-np.inf) - logits[chosen].min())
     kth = np.partition(logits, len(logits) - k)[len(logits) - k]
-    slack = 8 * np.finfo(np.float32).eps * np.abs(logits).max()  # rows that tie, up to rounding, serve equally well
+    slack = (
+        8 * np.finfo(np.float32).eps * np.abs(logits[np.isfinite(logits)]).max()
+    )  # rows that tie, up to rounding, serve equally well
     recall = min(1.0, float((logits[chosen] >= kth - slack).sum() / k))
     mass = float(np.exp(log_sum_exp(logits[chosen]) - log_sum_exp(logits)))
     return gap, recall, mass

@@ -1,12 +1,15 @@
 """Checks at the door: each names the argument, what it was and what it may be."""
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_count", "check_ids", "check_number", "check_vectors"]
+__all__ = ["check_count", "check_ids", "check_number", "check_vectors", "longest_vector", "plain_array"]
+
+_LARGEST_LOGIT = 1e37
+"""Inner products and logits are computed in float32, which ends at 3.4e38."""
 
 _WHOLE = int, np.integer  # not a union, which would be made anew at every check
 _NUMBERS = *_WHOLE, float, np.floating
@@ -22,9 +25,9 @@ def check_count(value: object, name: str, *, least: int = 1) -> int:
     return count
 
 
-def check_vectors(values: npt.ArrayLike, name: str, d: int) -> npt.NDArray[np.float32]:
-    """Vectors of length `d`, shape (d,) or (B, d), as C-contiguous float32 of the same rank."""
-    array: npt.NDArray[Any] = np.asarray(values)
+def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf) -> npt.NDArray[np.float32]:
+    """Vectors of length `d`, shape (d,) or (B, d), as C-contiguous float32 of the same rank; none of a larger norm."""
+    array = plain_array(values, name)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must hold real numbers, not dtype {array.dtype}")
     if array.ndim not in (1, 2):
@@ -37,14 +40,37 @@ def check_vectors(values: npt.ArrayLike, name: str, d: int) -> npt.NDArray[np.fl
         with np.errstate(over="ignore"):
             vectors = np.ascontiguousarray(array, dtype=np.float32)
     # One product tells at once, but may itself overflow.
-    if not isfinite(np.vdot(vectors, vectors)) and not np.isfinite(vectors).all():
-        raise ValueError(f"{name} holds NaN, infinity or a value beyond float32; all entries must be finite")
+    square = float(np.vdot(vectors, vectors))
+    if not (isfinite(square) and square <= longest * longest):
+        _check_long(vectors, name, longest)
     return vectors
+
+
+def _check_long(vectors: npt.NDArray[np.float32], name: str, longest: float) -> None:
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{name} holds NaN, infinity or a value beyond float32; all entries must be finite")
+    norm = float(np.linalg.norm(vectors.astype(np.float64), axis=-1).max())
+    if norm > longest:
+        raise ValueError(
+            f"{name} has norm {norm:.3g}: with these rows and this temperature, logits overflow from {longest:.3g} on"
+        )
+
+
+def longest_vector(max_norm: float, temperature: float = 1.0) -> float:
+    """The largest norm of a theta whose inner products with rows of at most this norm, and logits, do not overflow."""
+    return _LARGEST_LOGIT * min(temperature, 1.0) / max(max_norm, 1e-300)
+
+
+def plain_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """An array of whatever was given; one with a mask is refused, because the mask would be lost."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array; give an array without a mask, {name}.filled(...) for one")
+    return np.asarray(values)
 
 
 def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]:
     """Row ids in [0, n), any shape, as int64."""
-    array: npt.NDArray[Any] = np.asarray(values)
+    array = plain_array(values, name)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":

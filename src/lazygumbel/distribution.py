@@ -1,6 +1,6 @@
 """`Distribution`: the model at one theta, or at a batch. Shapes, randomness and exclusions are settled here, once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar, cast
@@ -14,13 +14,15 @@ from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Query, Sam
 from lazygumbel.methods.base import Function, Phi, Seen
 from lazygumbel.methods.defaults import default_estimator, default_ordered_sampler, default_sampler
 from lazygumbel.methods.head import find_heads
-from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
+from lazygumbel.methods.slate import slate_log_prob
+from lazygumbel.results import Draws, Estimate, Mode, Moments, OrderedDraws, TopK
 
 __all__ = ["Distribution", "Exclude", "Rng", "entropy_of", "exclusions"]
 
 Rng = np.random.Generator | np.random.SeedSequence | int | None
-Exclude = npt.ArrayLike | Sequence[npt.ArrayLike] | None
-"""Ids or a boolean mask for all thetas, or one of these for each theta."""
+Exclude = npt.ArrayLike | Set[int] | Sequence[npt.ArrayLike | Set[int]] | None
+"""Ids (a set will do) or a boolean mask for all thetas, or one of these for each theta."""
+_SETS = set, frozenset
 
 _TWO_BUDGETS = "rel_err sets the default method's budget; give it to the method instead"
 
@@ -58,7 +60,7 @@ class Distribution:
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
         chosen = default_sampler(self._index) if method is None else _method(method, Sampler, "method")
-        drawn = chosen.sample(self._query(exclude), count, np.random.default_rng(rng))
+        drawn = chosen.sample(self.query(exclude), count, np.random.default_rng(rng))
         return Draws(
             drawn.ids.reshape(shape + self.batch_shape),
             drawn.values.reshape(shape + self.batch_shape),
@@ -71,9 +73,9 @@ class Distribution:
     def sample_without_replacement(
         self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
     ) -> OrderedDraws:
-        """`size` distinct rows in the order of drawing: `ids` of shape batch shape + (size,)."""
+        """`size` distinct rows in the order of drawing: `ids` of shape (size,) + batch shape."""
         check_count(size, "size")
-        query = self._query(exclude)
+        query = self.query(exclude)
         left = min((query.left(b) for b in range(query.size)), default=size)
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
@@ -81,9 +83,9 @@ class Distribution:
         chosen = default if method is None else _method(method, OrderedSampler, "method")
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return OrderedDraws(
-            drawn.ids.reshape((*self.batch_shape, size)),
-            drawn.logits.reshape((*self.batch_shape, size)),
-            drawn.values.reshape((*self.batch_shape, size)),
+            drawn.ids.reshape((size, *self.batch_shape)),
+            drawn.logits.reshape((size, *self.batch_shape)),
+            drawn.values.reshape((size, *self.batch_shape)),
             drawn.threshold.reshape(self.batch_shape),
             drawn.rows.reshape(self.batch_shape),
             drawn.labels.reshape(self.batch_shape),
@@ -99,7 +101,7 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
-        query = self._query(exclude)
+        query = self.query(exclude)
         if method is not None and _can(method, Normaliser):
             if rel_err is not None:
                 raise ValueError(_TWO_BUDGETS)
@@ -128,7 +130,7 @@ class Distribution:
         `f` takes ids of shape (m,) and returns (m,) or (m, p).
         """
         chosen = self._estimator(method, rel_err)
-        seen = self._shape(_look(chosen, self._query(exclude), self._function(f), rng))
+        seen = self._shape(_look(chosen, self.query(exclude), self._function(f), rng))
         return Estimate.of_expectation(*seen)
 
     def log_prob(
@@ -141,8 +143,7 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """log Pr(ids), for ids of shape sample shape + batch shape; excluded rows have minus infinity."""
-        logits = self.logits(ids, exclude=exclude)
-        query = self._query(exclude)
+        logits, query = self.logits(ids, exclude=exclude), self.query(exclude)
         log_z = self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
         return Estimate(
             np.asarray(np.minimum(logits - log_z.value, 0.0)),
@@ -154,17 +155,42 @@ class Distribution:
 
     def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
         """theta . phi / temperature of ids of shape sample shape + batch shape; minus infinity for excluded rows."""
-        asked = check_ids(ids, "ids", self._index.features.n)
-        batch = len(self.batch_shape)
-        if batch and asked.shape[-batch:] != self.batch_shape:
-            raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
-        query = self._query(exclude)
+        asked, batch = self._ids(ids), len(self.batch_shape)
+        query = self.query(exclude)
         flat = asked.reshape(prod(asked.shape[: asked.ndim - batch]), query.size)
         found = np.empty(flat.shape)
         for b in range(query.size):
             found[:, b] = query.logits(b, flat[:, b])
             found[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
         return found.reshape(asked.shape)
+
+    def log_prob_ordered(
+        self,
+        ids: npt.ArrayLike,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """log Pr of each row of a slate given those before it, drawn without replacement; ids (K,) + batch shape.
+
+        Their sum over the first axis is the log-probability of the slate in this order (Plackett-Luce).
+        """
+        asked = self._ids(ids)
+        if asked.ndim != len(self.batch_shape) + 1:
+            raise ValueError(
+                f"ids must have shape (K,) + {self.batch_shape}, one slate for each theta, not {asked.shape}"
+            )
+        query, estimator = self.query(exclude), self._estimator(method, rel_err)
+        found = slate_log_prob(query, asked.reshape(len(asked), query.size), estimator, np.random.default_rng(rng))
+        return Estimate(
+            found.value.reshape(asked.shape),
+            found.stderr.reshape(asked.shape),
+            found.rows.reshape(self.batch_shape),
+            found.labels.reshape(self.batch_shape),
+            bound=found.bound.reshape(self.batch_shape),
+        )
 
     def entropy(
         self,
@@ -186,7 +212,7 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """E[theta . phi / temperature], shape batch shape; merges, and `bound` is that of an entropy made from it."""
-        chosen, query = self._estimator(method, rel_err), self._query(exclude)
+        chosen, query = self._estimator(method, rel_err), self.query(exclude)
         seen = self._shape(_look(chosen, query, _logit, rng))
         # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
         norms = np.linalg.norm(query.thetas.astype(np.float64), axis=1).reshape(self.batch_shape)
@@ -198,7 +224,7 @@ class Distribution:
         check_count(k, "k")
         if exclude is None:
             return self._index.top_k(self._query_all.thetas.reshape(*self.batch_shape, self._index.features.d), k)
-        query = self._query(exclude)
+        query = self.query(exclude)
         width = min(k, query.features.n, *(query.left(b) for b in range(query.size)))
         heads = [find_heads(query.at(slice(b, b + 1)), width)[0] for b in range(query.size)]
         ids = np.array([h.ids[:width] for h in heads], dtype=np.int64)
@@ -210,11 +236,13 @@ class Distribution:
             np.array([h.rows for h in heads], dtype=np.int64).reshape(self.batch_shape),
             all(h.exact for h in heads),
             k,
+            np.array([h.bound for h in heads], dtype=np.float64).reshape(self.batch_shape),
         )
 
-    def mode(self, *, exclude: Exclude = None) -> Ints:
+    def mode(self, *, exclude: Exclude = None) -> Mode:
         """The most probable row (as far as the index finds it), shape batch shape."""
-        return self.top_k(1, exclude=exclude).ids[..., 0]
+        best = self.top_k(1, exclude=exclude)
+        return Mode(best.ids[..., 0], best.scores[..., 0], best.rows, best.bound)
 
     def _estimator(self, method: object, rel_err: float | None) -> Estimator:
         if method is not None and rel_err is not None:
@@ -248,7 +276,15 @@ class Distribution:
             return seen
         return Seen(seen.moments.at(0), seen.rows[0, ...], seen.labels[0, ...], seen.bound[0, ...])
 
-    def _query(self, exclude: Exclude) -> Query:
+    def _ids(self, ids: npt.ArrayLike) -> Ints:
+        """Checked ids of shape sample shape + batch shape."""
+        asked, batch = check_ids(ids, "ids", self._index.features.n), len(self.batch_shape)
+        if batch and asked.shape[-batch:] != self.batch_shape:
+            raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
+        return asked
+
+    def query(self, exclude: Exclude = None) -> Query:
+        """What methods are asked: the thetas as a batch, with what is excluded for each."""
         if exclude is None:
             return self._query_all
         n = self._index.features.n
@@ -283,7 +319,8 @@ def _is_per_theta(exclude: Exclude, batch_shape: tuple[int, ...]) -> bool:
         return False
     if isinstance(exclude, np.ndarray):
         return cast("npt.NDArray[Any]", exclude).ndim == 2
-    return isinstance(exclude, list | tuple) and any(np.ndim(e) > 0 for e in cast("list[Any]", exclude))
+    each = cast("list[Any]", exclude)
+    return isinstance(exclude, list | tuple) and any(isinstance(e, _SETS) or np.ndim(e) > 0 for e in each)
 
 
 def _method(given: object, capability: type[T], name: str) -> T:
@@ -314,7 +351,8 @@ def _array(values: npt.ArrayLike, expected: str) -> npt.NDArray[Any]:
 
 
 def _excluded_ids(values: npt.ArrayLike, n: int) -> Ints:
-    array = _array(values, f"exclude must be 1-D ids or a mask of shape ({n},)")
+    held: npt.ArrayLike = sorted(cast("Set[int]", values)) if isinstance(values, _SETS) else values
+    array = _array(held, f"exclude must be 1-D ids or a mask of shape ({n},)")
     if array.ndim != 1:
         raise ValueError(f"exclude must be 1-D ids or a mask of shape ({n},), not of shape {array.shape}")
     if array.dtype == np.bool_:

@@ -9,6 +9,8 @@ files block by block as they are read.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from tokenize import TokenError
@@ -20,7 +22,9 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.checks import check_ids
 from lazygumbel.names import Names
+from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress, Silent
+from lazygumbel.threads import map_threads
 
 __all__ = ["Block", "Features", "Source"]
 
@@ -29,6 +33,9 @@ Source = npt.ArrayLike | str | PathLike[str]
 
 _CONVERTIBLE = tuple(np.dtype(t) for t in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "?"))
 _BLOCK_BYTES = 64 * 2**20
+_IDS_AT_ONCE = 2**20
+_LOOKED_AT = 4096
+"""Rows of a saved model that are checked when it has more than a block of them."""
 
 
 class Block(NamedTuple):
@@ -68,6 +75,8 @@ class Features:
         """
         if isinstance(source, Features):
             return source if names is None else source._named(names)
+        if isinstance(source, np.ma.MaskedArray):
+            raise ValueError("features is a masked array; give an array without a mask, features.filled(...) for one")
         array = _map_npy(Path(source)) if isinstance(source, str | PathLike) else np.asanyarray(source)
         _check_matrix(array)
         mapped = isinstance(array, np.memmap)
@@ -177,12 +186,45 @@ class Features:
         positions = np.empty(self.n, dtype=np.int64)
         positions[order] = np.arange(self.n)
         with (progress or Silent()).task("ordering rows", self.n) as task:
-            # Reads run through the source once; a memory-mapped file larger than memory is not read at random.
-            for ids, rows in self.blocks():
+            # Reads run through the source, a few blocks at a time: a file larger than memory is not read at random.
+            blocks = self.blocks(max(1, _BLOCK_BYTES // (32 * self.d)))
+
+            def put(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
                 stored[positions[ids]] = rows
-                task.advance(len(ids))
+                return len(ids)
+
+            while some := list(islice(blocks, 8)):
+                for count in map_threads(put, *zip(*some, strict=True)):
+                    task.advance(count)
         stored.flags.writeable = False
         return Features(stored, order=order, positions=positions, names=self.names, max_norm=self._max_norm)
+
+    def save(self, writer: Writer) -> None:
+        """Write rows, where they are stored, and names."""
+        writer.config.update(n=self.n, d=self.d, dtype=str(self.stored.dtype), max_norm=self.max_norm)
+        writer.array("rows", self.stored)
+        if self.order is not None and self.positions is not None:
+            writer.array("order", self.order)
+            writer.array("positions", self.positions)
+        if self.names is not None:
+            self.names.save(writer)
+
+    @classmethod
+    def load(cls, reader: Reader) -> "Features":
+        """What `save` wrote, memory-mapped. Ids and positions are checked, and of the rows so many that it is quick."""
+        n: int = reader.config["n"]
+        max_norm: Any = reader.config.get("max_norm")
+        stored = reader.array("rows", shape=(n, reader.config["d"]))
+        reader.demand(_is_convertible(stored.dtype), f"rows.npy holds {stored.dtype}")
+        reader.demand(str(stored.dtype) == reader.config.get("dtype"), "rows.npy is not of the dtype in config.json")
+        reader.demand(isinstance(max_norm, float) and isfinite(max_norm), "max_norm in config.json is not a number")
+        order = positions = None
+        if reader.has("order"):
+            order, positions = (reader.array(name, np.int64, (n,)) for name in ("order", "positions"))
+            reader.demand(_are_inverse(order, positions), "order.npy and positions.npy are not inverse to each other")
+        names = Names.load(reader, n) if reader.has("names") else None
+        reader.demand(_fits(stored, max_norm), "rows.npy is not finite, or max_norm in config.json is not its largest")
+        return cls(stored, order=order, positions=positions, names=names, max_norm=max_norm)
 
     def unit_norm(self) -> "Features":
         """The rows scaled to length one, in memory. A row of zeros is refused by name."""
@@ -224,8 +266,35 @@ def _map_npy(path: Path) -> npt.NDArray[Any]:
         raise ValueError(f"features: {path} is not a readable .npy file ({error})") from None
 
 
+def _is_convertible(dtype: np.dtype[Any]) -> bool:
+    return dtype.newbyteorder("=") in _CONVERTIBLE
+
+
+def _are_inverse(order: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> bool:
+    """Whether each is a permutation, and the other its inverse."""
+    n = len(order)
+    if order.min() < 0 or order.max() >= n:
+        return False
+    blocks = range(0, n, _IDS_AT_ONCE)
+    return all(
+        np.array_equal(positions[order[a : a + _IDS_AT_ONCE]], np.arange(a, min(a + _IDS_AT_ONCE, n))) for a in blocks
+    )
+
+
+def _fits(stored: npt.NDArray[Any], max_norm: float) -> bool:
+    """Whether rows are finite and of this largest norm: all of them if they are few, else some, evenly spaced."""
+    few = stored.nbytes <= _BLOCK_BYTES
+    some = stored if few else stored[:: -(-len(stored) // _LOOKED_AT)]
+    norms = np.sqrt(np.einsum("nd,nd->n", some, some, dtype=np.float64))
+    largest, slack = float(norms.max()), 1 + 1e-5
+    limit = largest * slack if few else float(np.finfo(np.float32).max) * stored.shape[1]
+    return isfinite(largest) and largest <= max_norm * slack and max_norm <= limit
+
+
 def _check_matrix(array: npt.NDArray[Any]) -> None:
-    if array.dtype not in _CONVERTIBLE:
+    if array.dtype.hasobject:
+        raise ValueError("features must be an (n, d) array of numbers, the path of a file, or Features")
+    if not _is_convertible(array.dtype):
         raise ValueError(
             f"features has dtype {array.dtype}; it may be float16, float32, float64, bool or 8/16-bit integers "
             "(convert wider integers with .astype(np.float32))"

@@ -18,7 +18,7 @@ from lazygumbel.checks import check_count, check_ids, check_number, check_vector
 from lazygumbel.distribution import Exclude, Rng, entropy_of, exclusions
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
 from lazygumbel.parts import Answers, Each, Part, Places, one_by_one
-from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
+from lazygumbel.results import Draws, Estimate, Mode, Moments, OrderedDraws, TopK
 from lazygumbel.spreading import along, spread_draws, spread_estimate, spread_ordered, spread_top
 
 __all__ = ["MergedDistribution"]
@@ -218,15 +218,15 @@ class MergedDistribution:
             return replace(found, ids=self._parts[p].ids[found.ids])
 
         found = reduce(TopK.merge, self._ask(ask, spread_top, left_out, k))
-        shape = (*self.batch_shape, width)
-        cut = replace(found, ids=found.ids[:, :width], scores=found.scores[:, :width], k=k)
-        return replace(
-            cut, ids=cut.ids.reshape(shape), scores=cut.scores.reshape(shape), rows=cut.rows.reshape(self.batch_shape)
-        )
+        shape, batch = (*self.batch_shape, width), self.batch_shape
+        ids, scores = found.ids[:, :width].reshape(shape), found.scores[:, :width].reshape(shape)
+        rows, bound = found.rows.reshape(batch), found.bound.reshape(batch)
+        return replace(found, ids=ids, scores=scores, rows=rows, bound=bound, k=k)
 
-    def mode(self, *, exclude: Exclude = None) -> Ints:
+    def mode(self, *, exclude: Exclude = None) -> Mode:
         """The most probable row (as far as the indexes find it), shape batch shape."""
-        return self.top_k(1, exclude=exclude).ids[..., 0]
+        best = self.top_k(1, exclude=exclude)
+        return Mode(best.ids[..., 0], best.scores[..., 0], best.rows, best.bound)
 
     def _estimate(
         self,

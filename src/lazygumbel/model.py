@@ -11,15 +11,14 @@ from lazygumbel import datasets
 from lazygumbel.audit import Audit, audit
 from lazygumbel.calibrate import calibrate
 from lazygumbel.checks import check_number
-from lazygumbel.distribution import Distribution
+from lazygumbel.distribution import Distribution, Exclude
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_sampler
-from lazygumbel.names import Names
-from lazygumbel.persist import Reader, read_config, writing
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.persist import Reader, read_config, reading, writing
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["LogLinear", "describe"]
 
@@ -34,7 +33,13 @@ class LogLinear:
     """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
 
     def __init__(self, index: Index) -> None:
+        if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
+            raise ValueError(f"index must be an index, not {type(index).__name__}: {cure}")
         self.index = index
+
+    def __repr__(self) -> str:
+        return f"LogLinear({self.index!r})"
 
     @property
     def features(self) -> Features:
@@ -48,17 +53,15 @@ class LogLinear:
         *,
         index: Index | None = None,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """A model over an (n, d) array, the path of a file that `datasets.read` knows, or `Features`.
 
         `index` is one that was built over the same rows; by default an `ExactIndex` below 50,000 rows and a
         `PartitionIndex` from there on.
         """
-        if isinstance(features, str | PathLike):
-            rows = datasets.read(features, progress=progress)
-        else:
-            rows = Features.of(features)
+        progress = choose(progress)
+        rows = datasets.rows_of(features, progress)
         generator = np.random.default_rng(rng)
         if index is not None:
             _check_same_rows(rows, index)
@@ -72,9 +75,17 @@ class LogLinear:
         """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature."""
         return Distribution(self.index, theta, temperature)
 
-    def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
+    def audit(
+        self,
+        thetas: npt.ArrayLike,
+        *,
+        temperature: float = 1.0,
+        method: Sampler | None = None,
+        exclude: Exclude = None,
+    ) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
-        return audit(Query.of(self.index, thetas, temperature), method or default_sampler(self.index))
+        query = self(thetas, temperature=temperature).query(exclude)
+        return audit(query, method or default_sampler(self.index))
 
     def calibrate(
         self,
@@ -83,7 +94,7 @@ class LogLinear:
         temperature: float = 1.0,
         tv: float = 2.5e-4,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Calibration:
         """Measure how draws can be made quicker for thetas like these, (B, d), at a mean total variation of `tv`.
 
@@ -100,7 +111,7 @@ class LogLinear:
         query = Query.of(index, thetas, temperature)
         if query.size < _LEAST_THETAS:
             raise ValueError(f"thetas has {query.size} rows; at least {_LEAST_THETAS} are needed to fit and to judge")
-        found = calibrate(index, query, own, tv, progress or Silent())
+        found = calibrate(index, query, own, tv, choose(progress))
         self.index = index.calibrated(found if found.accepted else None)
         return found
 
@@ -110,40 +121,24 @@ class LogLinear:
         if not isinstance(index, tuple(_KINDS.values())):
             raise ValueError(f"index: {type(index).__name__} cannot be saved; only lazygumbel's own indexes can")
         with writing(Path(path)) as writer:
-            writer.config.update(
-                n=self.features.n,
-                d=self.features.d,
-                dtype=str(self.features.stored.dtype),
-                max_norm=self.features.max_norm,
-            )
-            writer.array("rows", self.features.stored)
-            if self.features.order is not None and self.features.positions is not None:
-                writer.array("order", self.features.order)
-                writer.array("positions", self.features.positions)
-            if self.features.names is not None:
-                writer.array("names", self.features.names.text)
-                writer.array("name_offsets", self.features.names.offsets)
+            self.features.save(writer)
             index.save(writer)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed."""
-        reader = Reader(Path(path))
-        kind = reader.config["index"].get("kind")
-        if kind not in _KINDS:
-            raise ValueError(f"{path}: holds an index of unknown kind {kind!r}; upgrade lazygumbel")
-        ordered = reader.has("order")
-        features = Features(
-            reader.array("rows"),
-            order=reader.array("order") if ordered else None,
-            positions=reader.array("positions") if ordered else None,
-            names=Names(reader.array("names"), reader.array("name_offsets")) if reader.has("names") else None,
-            max_norm=reader.config.get("max_norm"),
-        )
-        expected = (reader.config["n"], reader.config["d"])
-        if features.stored.shape != expected:
-            raise ValueError(f"{path}: rows.npy has shape {features.stored.shape}, but config.json says {expected}")
-        return cls(_KINDS[kind].load(reader, features))
+        """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed.
+
+        What can be told at a look is checked: a folder that was damaged, edited or made by hand is a `ValueError`.
+        """
+        return cls(reading(Path(path), _load_index))
+
+
+def _load_index(reader: Reader) -> Index:
+    kind = reader.config["index"].get("kind")
+    reader.demand(
+        isinstance(kind, str) and kind in _KINDS, f"holds an index of unknown kind {kind!r}; upgrade lazygumbel"
+    )
+    return _KINDS[kind].load(reader, Features.load(reader))
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:
@@ -155,7 +150,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "version": config["version"],
         "n": config["n"],
         "d": config["d"],
-        "dtype": config["dtype"],
+        "dtype": config.get("dtype"),
         "index": config["index"],
         "bytes": sum(int(facts["bytes"]) for facts in files.values()),
         "names": "names.npy" in files,

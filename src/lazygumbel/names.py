@@ -1,11 +1,15 @@
 """Names of rows: an immutable sequence of strings, kept as one block of UTF-8 so that it can be memory-mapped."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+
+from lazygumbel.checks import check_ids
+from lazygumbel.persist import Reader, Writer
 
 __all__ = ["Names"]
 
@@ -29,13 +33,54 @@ class Names:
         np.cumsum([len(e) for e in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
 
+    def save(self, writer: Writer) -> None:
+        """Write the text and where each name starts."""
+        writer.array("names", self.text)
+        writer.array("name_offsets", self.offsets)
+
+    @classmethod
+    def load(cls, reader: Reader, n: int) -> "Names":
+        """What `save` wrote of n names; refused unless every name can be read."""
+        text, offsets = reader.array("names", np.uint8), reader.array("name_offsets", np.int64, (n + 1,))
+        ends = offsets[0] == 0 and offsets[-1] == text.size and text.ndim == 1
+        reader.demand(ends and (np.diff(offsets) >= 0).all(), "name_offsets.npy does not divide names.npy")
+        starts = offsets[:-1][offsets[:-1] < text.size]
+        whole = bool((text[starts] & 0xC0 != 0x80).all())  # no name starts in the middle of a letter
+        try:
+            text.tobytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            whole = False
+        reader.demand(whole, "names.npy does not hold names in UTF-8")
+        return cls(text, offsets)
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> str:
-        if not 0 <= i < len(self):
-            raise IndexError(f"row {i} of {len(self)}")
-        return self._decode(int(self.offsets[i]), int(self.offsets[i + 1]))
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3]))
+        return f"Names({shown}{', ...' if len(self) > 3 else ''}; n={len(self):,})"
+
+    @overload
+    def __getitem__(self, i: int | np.integer[Any]) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    @overload
+    def __getitem__(self, i: npt.NDArray[np.int64] | Sequence[int]) -> npt.NDArray[np.object_]: ...
+    def __getitem__(self, i: Any) -> str | list[str] | npt.NDArray[np.object_]:
+        """The name of a row; a list for a slice, an array of the same shape for an array of ids."""
+        if isinstance(i, slice):
+            return [self._at(row) for row in range(*i.indices(len(self)))]
+        ids = np.asarray(i)
+        if ids.ndim == 0:
+            return self._at(int(ids))
+        found = np.empty(ids.size, dtype=np.object_)
+        found[:] = [self._at(row) for row in check_ids(ids, "ids", len(self)).reshape(-1).tolist()]
+        return found.reshape(ids.shape)
+
+    def _at(self, row: int) -> str:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return self._decode(int(self.offsets[row]), int(self.offsets[row + 1]))
 
     def __iter__(self) -> Iterator[str]:
         for start, stop in pairwise(self.offsets.tolist()):

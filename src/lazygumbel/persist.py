@@ -6,32 +6,39 @@
 
 Saving writes a new data folder, flushes it, and only then replaces `config.json`, which the file system does
 atomically. A crash at any byte leaves the old model, or none; what it leaves behind is swept by the next save. One
-writer at a time.
+writer at a time: a second one is refused.
 """
 
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import IO, Any, cast
+from tokenize import TokenError
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Reader", "Writer", "check_target", "read_config", "replacing", "writing"]
+from lazygumbel.locking import LOCK, only_writer
+from lazygumbel.manifest import CONFIG, DATA, FORMAT, VERSION, read_config, seal
 
-FORMAT = "lazygumbel-model"
-VERSION = 7
-_CONFIG = "config.json"
-_DATA = re.compile(r"data-[0-9a-f]{16}")
-"""What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
+__all__ = ["Reader", "Writer", "check_target", "read_config", "reading", "replacing", "writing"]
+
+R = TypeVar("R")
+
 _SMALL = 16 * 2**20
 """Files up to this size carry a digest, checked on load; of larger ones only the size is checked."""
+_HEADER = 2**16 + 10
+"""Bytes that the header of a `.npy` file may take."""
+_TRIES = 100
+"""To read a model that is saved over again and again."""
+_ANEW = "copy the model again or build it anew"
 
 
 class Writer:
@@ -56,20 +63,38 @@ class Writer:
 
 
 class Reader:
-    """Opens a saved model: checks what is there, then hands out memory-mapped arrays."""
+    """Opens a saved model: checks what is there, then hands out memory-mapped arrays.
+
+    All files are mapped at once, so that what another process saves here meanwhile disturbs nothing. Nothing that a
+    file says is trusted: whoever takes an array says what it must be.
+    """
 
     def __init__(self, path: Path) -> None:
         self.config = read_config(path)
         self._path = path
         self._folder = path / str(self.config["data"])
         files: dict[str, dict[str, Any]] = self.config["files"]
+        self._mapped = {name: self._map(name, facts["bytes"]) for name, facts in files.items()}
         for name, facts in files.items():
-            self._check(self._folder / name, facts)
+            if "sha256" in facts and hashlib.sha256(self._mapped[name]).hexdigest() != facts["sha256"]:
+                self.demand(False, f"{name} is damaged (its digest differs); {_ANEW}")
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """The array saved as `name`, memory-mapped and read-only."""
-        mapped = np.load(self.file(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
-        return np.asarray(mapped)  # still mapped; compiled code is slow to recognise NumPy's class for it
+    def array(
+        self, name: str, dtype: npt.DTypeLike | None = None, shape: tuple[int, ...] | None = None
+    ) -> npt.NDArray[Any]:
+        """The array saved as `name`, memory-mapped and read-only; refused unless it has this dtype and shape."""
+        self.file(f"{name}.npy")
+        content = self._mapped[f"{name}.npy"]
+        try:
+            found = _as_array(content)
+        except (ValueError, TypeError, SyntaxError, TokenError, EOFError, RecursionError, MemoryError) as error:
+            raise ValueError(f"{self._path}: {name}.npy is not an array of plain numbers ({error})") from None
+        if dtype is not None:
+            wanted = np.dtype(dtype)
+            self.demand(found.dtype == wanted, f"{name}.npy holds {found.dtype}, not {wanted}")
+        if shape is not None:
+            self.demand(found.shape == shape, f"{name}.npy has shape {found.shape}, not {shape}")
+        return found
 
     def has(self, name: str) -> bool:
         """Whether an array of this name was saved."""
@@ -77,57 +102,37 @@ class Reader:
 
     def file(self, name: str) -> Path:
         """The path of a saved file."""
-        if name not in self.config["files"]:
-            raise ValueError(f"{self._path}: the model has no file {name}; its config.json does not fit its index")
+        self.demand(
+            name in self.config["files"], f"the model has no file {name}; its config.json does not fit its index"
+        )
         return self._folder / name
 
-    def _check(self, file: Path, facts: dict[str, Any]) -> None:
+    def demand(self, holds: bool | np.bool_, complaint: str) -> None:
+        """Refuse the model unless this holds."""
+        if not holds:
+            raise ValueError(f"{self._path}: {complaint}")
+
+    def _map(self, name: str, expected: int) -> "mmap | bytes":
+        file = self._folder / name
         if not file.is_file():
-            raise ValueError(f"{self._path}: {file.name} is missing; copy the model again or build it anew")
-        size = file.stat().st_size
-        if size != facts["bytes"]:
-            raise ValueError(
-                f"{self._path}: {file.name} has {size:,} bytes instead of {facts['bytes']:,}: truncated or "
-                "overwritten; copy the model again or build it anew"
-            )
-        if "sha256" in facts and _digest(file) != facts["sha256"]:
-            raise ValueError(
-                f"{self._path}: {file.name} is damaged (its digest differs); copy the model again or build it anew"
-            )
+            self.demand(False, f"{name} is missing; {_ANEW}")
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            complaint = f"{name} has {size:,} bytes instead of {expected:,}: truncated or overwritten; {_ANEW}"
+            self.demand(size == expected, complaint)
+            return mmap(stream.fileno(), 0, access=ACCESS_READ) if size else b""
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a saved model, without touching its arrays."""
-    file = path / _CONFIG
-    if not path.exists():
-        raise ValueError(f"{path}: there is no such folder")
-    if not file.is_file():
-        raise ValueError(
-            f"{path}: no model here ({_CONFIG} is missing); was a save interrupted, or is this another folder?"
-        )
-    try:
-        loaded: object = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {_CONFIG} is not valid JSON ({error}); truncated or overwritten") from None
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{path}: {_CONFIG} was not written by lazygumbel")
-    config = cast("dict[str, Any]", loaded)
-    if config.get("format") != FORMAT:
-        raise ValueError(f"{path}: {_CONFIG} was not written by lazygumbel (format {config.get('format')!r})")
-    if not isinstance(config.get("version"), int) or config["version"] > VERSION:
-        raise ValueError(
-            f"{path}: saved in format version {config.get('version')}, newer than the {VERSION} this release reads; "
-            "upgrade with: pip install --upgrade lazygumbel"
-        )
-    if config["version"] < VERSION:
-        raise ValueError(
-            f"{path}: saved in format version {config['version']}, which this release no longer reads; build "
-            "it anew with LogLinear.build (or lazygumbel build)"
-        )
-    missing = [key for key in ("data", "files", "n", "d", "index") if key not in config]
-    if missing:
-        raise ValueError(f"{path}: {_CONFIG} lacks {', '.join(missing)}; it was cut short or edited")
-    return config
+def reading(path: Path, load: Callable[[Reader], R]) -> R:
+    """What `load` makes of the model at `path`: tried again when another process has saved over it meanwhile."""
+    for _ in range(_TRIES):
+        before = _config_bytes(path)
+        try:
+            return load(Reader(path))
+        except (ValueError, OSError):
+            if _config_bytes(path) == before:
+                raise
+    raise ValueError(f"{path}: another process saves here so often that nothing can be read; try again later")
 
 
 @contextmanager
@@ -137,33 +142,51 @@ def writing(path: Path) -> Generator[Writer]:
     created = not path.exists()
     folder = path / f"data-{secrets.token_hex(8)}"
     try:
-        folder.mkdir(parents=True)
-        writer = Writer(folder)
-        yield writer
-        files = sorted(folder.iterdir())
-        for file in files:
-            _flush(file)
-        _flush(folder)
-        config = {
-            "format": FORMAT,
-            "version": VERSION,
-            **writer.config,
-            "data": folder.name,
-            "files": {file.name: _facts(file) for file in files},
-        }
-        draft = folder / _CONFIG
-        draft.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        _flush(draft)
-        os.replace(draft, path / _CONFIG)
-        _flush(path)
-        _sweep(path, keep=folder.name)
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path), _kept_if_committed(path, folder):
+            folder.mkdir()
+            writer = Writer(folder)
+            yield writer
+            _commit(path, folder, writer.config)
+            _sweep(path, keep=folder.name)
     except BaseException:
-        # Ctrl-C may arrive at any line, also just after the commit: what is left then is the model, and nothing else.
+        if created:
+            with suppress(OSError):  # there is a model
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def _kept_if_committed(path: Path, folder: Path) -> Generator[None]:
+    """Ctrl-C may arrive at any line, also just after the commit: what is left then is the model, and nothing else."""
+    try:
+        yield
+    except BaseException:
         if _committed(path, folder.name):
             _sweep(path, keep=folder.name)
         else:
-            shutil.rmtree(path if created else folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _commit(path: Path, folder: Path, settings: dict[str, Any]) -> None:
+    """Flush what was written, and put the `config.json` that names it in place of the one there."""
+    files = sorted(folder.iterdir())
+    for file in files:
+        _flush(file)
+    _flush(folder)
+    config = {
+        "format": FORMAT,
+        "version": VERSION,
+        **settings,
+        "data": folder.name,
+        "files": {file.name: _facts(file) for file in files},
+    }
+    draft = folder / CONFIG
+    draft.write_text(json.dumps(config | {"digest": seal(config)}, indent=2) + "\n", encoding="utf-8")
+    _flush(draft)
+    os.replace(draft, path / CONFIG)
+    _flush(path)
 
 
 @contextmanager
@@ -187,15 +210,34 @@ def check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise ValueError(f"path: {path} is a file; a model is saved as a folder")
-    foreign = [p.name for p in path.iterdir() if p.name != _CONFIG and not _DATA.fullmatch(p.name)]
+    foreign = [p.name for p in path.iterdir() if p.name not in (CONFIG, LOCK) and not DATA.fullmatch(p.name)]
     if foreign:
         raise ValueError(f"path: {path} holds {foreign[0]!r}, which is not part of a model; choose an empty folder")
-    if (path / _CONFIG).exists() and '"lazygumbel-model"' not in (path / _CONFIG).read_text(errors="replace"):
-        raise ValueError(f"path: {path} holds a {_CONFIG} of another program; choose an empty folder")
+    if (path / CONFIG).exists() and '"lazygumbel-model"' not in (path / CONFIG).read_text(errors="replace"):
+        raise ValueError(f"path: {path} holds a {CONFIG} of another program; choose an empty folder")
+
+
+def _as_array(content: "mmap | bytes") -> npt.NDArray[Any]:
+    """The array of a `.npy` file, on its bytes; stored row by row, in the order of bytes of this processor or not."""
+    stream = BytesIO(content[:_HEADER])
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError(f"its format is {version}")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in "biuf" or (by_columns and len(shape) > 1) or stream.tell() % 16:
+        raise ValueError(f"its header says {dtype}, {shape}")
+    return np.ndarray(shape, dtype, content, stream.tell())
+
+
+def _config_bytes(path: Path) -> bytes | None:
+    try:
+        return (path / CONFIG).read_bytes()
+    except OSError:
+        return None
 
 
 def _committed(path: Path, folder: str) -> bool:
-    config = path / _CONFIG
+    config = path / CONFIG
     return config.exists() and f'"data": "{folder}"' in config.read_text(encoding="utf-8", errors="replace")
 
 
@@ -218,6 +260,6 @@ def _flush(path: Path) -> None:
 
 
 def _sweep(path: Path, keep: str) -> None:
-    leftovers: Iterable[Path] = [p for p in path.iterdir() if _DATA.fullmatch(p.name) and p.name != keep]
+    leftovers: Iterable[Path] = [p for p in path.iterdir() if DATA.fullmatch(p.name) and p.name != keep]
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,19 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EXACT", "HEURISTIC", "Draws", "Estimate", "Label", "Labels", "Moments", "OrderedDraws", "TopK", "weakest"]
+__all__ = [
+    "EXACT",
+    "HEURISTIC",
+    "Draws",
+    "Estimate",
+    "Label",
+    "Labels",
+    "Mode",
+    "Moments",
+    "OrderedDraws",
+    "TopK",
+    "weakest",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,6 +38,7 @@ Labels = npt.NDArray[np.str_]
 """One a theta."""
 
 _UNKNOWN: Floats = np.array(np.nan)
+_NEVER: Floats = np.array(0.0)
 _NONE: Ints = np.array(0)
 _LABELS: tuple[Label, ...] = ("exact", "bounded", "calibrated", "heuristic")
 
@@ -48,7 +61,8 @@ def _weaker(a: Labels, b: Labels) -> Labels:
 class TopK:
     """The rows with the largest inner products, best first, ties by smaller id.
 
-    `ids` and `scores` have shape batch + (min(k, n),); `rows`, shape batch, counts the rows scored.
+    `ids` and `scores` have shape batch + (min(k, n),). Of shape batch: `rows`, how many were scored, and `bound`, the
+    probability at most that a row is missed: zero if none can be, not a number where it is not known.
     """
 
     ids: Ints
@@ -57,8 +71,24 @@ class TopK:
     exact: bool
     k: int
     """How many were asked for; fewer are held only when there are fewer rows."""
+    bound: Floats = field(default_factory=lambda: _UNKNOWN)
     coverage: float = 1.0
     """Share of the model's rows that were asked: less than one when shards are missing (see `lazygumbel.sharded`)."""
+
+    def __post_init__(self) -> None:
+        bound = _NEVER if self.exact else self.bound
+        if self.exact or bound.shape != self.rows.shape:
+            object.__setattr__(self, "bound", np.broadcast_to(bound, self.rows.shape))
+
+    @property
+    def labels(self) -> Labels:
+        """Of each theta."""
+        return _labels_of(self.bound)
+
+    @property
+    def label(self) -> Label:
+        """The weakest of the labels."""
+        return weakest(self.labels.reshape(-1).tolist())
 
     def merge(self, other: "TopK") -> "TopK":
         """The top k of two disjoint sets of rows."""
@@ -73,8 +103,37 @@ class TopK:
             np.asarray(self.rows + other.rows),
             self.exact and other.exact,
             k,
+            np.asarray(np.maximum(self.bound, other.bound)),
             min(self.coverage, other.coverage),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """The most probable row: `ids`, `scores` (raw inner products) and the rest have shape batch.
+
+    `bound` is the probability at most that another row is more probable: see `TopK`.
+    """
+
+    ids: Ints
+    scores: npt.NDArray[np.float32]
+    rows: Ints
+    bound: Floats
+
+    @property
+    def labels(self) -> Labels:
+        """Of each theta."""
+        return _labels_of(self.bound)
+
+    @property
+    def label(self) -> Label:
+        """The weakest of the labels."""
+        return weakest(self.labels.reshape(-1).tolist())
+
+    @property
+    def exact(self) -> bool:
+        """Whether no row can be more probable."""
+        return self.label == "exact"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +189,12 @@ class Draws:
 
 @dataclass(frozen=True, eq=False)
 class OrderedDraws:
-    """K distinct rows in the order of drawing without replacement (Plackett-Luce), shape batch + (K,).
+    """K distinct rows in the order of drawing without replacement (Plackett-Luce), shape (K,) + batch.
 
     `values` are the perturbed logits, decreasing; `threshold`, shape batch, is the largest perturbed logit that was
-    left out (minus infinity when nothing was). Given the threshold, rows are included independently.
+    left out (minus infinity when nothing was). Given the threshold, rows are included independently: `weights` are for
+    averages over the softmax, `inclusion` for sums over rows. The probability of the slate itself, in this order, is
+    what `Distribution.log_prob_ordered(ids)` gives.
     """
 
     ids: Ints
@@ -161,37 +222,37 @@ class OrderedDraws:
 
     @property
     def inclusion(self) -> Floats:
-        """Probability of each drawn row to exceed the threshold, shape batch + (K,)."""
+        """Probability of each drawn row to exceed the threshold, shape (K,) + batch."""
         with np.errstate(over="ignore"):
-            return -np.expm1(-np.exp(self.logits - self.threshold[..., None]))
+            return -np.expm1(-np.exp(self.logits - self.threshold))
 
     @property
     def weights(self) -> Floats:
-        """Self-normalised importance weights: sum(weights * f(ids)) estimates the softmax expectation of f."""
+        """Self-normalised importance weights: sum(weights * f(ids), axis=0) estimates the softmax expectation of f."""
         log_weights = self.logits - np.log(self.inclusion)
-        weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
-        return weights / weights.sum(axis=-1, keepdims=True)
+        weights = np.exp(log_weights - log_weights.max(axis=0))
+        return weights / weights.sum(axis=0)
 
     @property
     def log_partition(self) -> Floats:
         """log of the unbiased estimate of Z, sum of exp(logit) / inclusion, shape batch."""
         log_weights = self.logits - np.log(self.inclusion)
-        top = log_weights.max(axis=-1, keepdims=True)
-        return (top + np.log(np.exp(log_weights - top).sum(axis=-1, keepdims=True)))[..., 0]
+        top = log_weights.max(axis=0)
+        return np.asarray(top + np.log(np.exp(log_weights - top).sum(axis=0)))
 
     def merge(self, other: "OrderedDraws") -> "OrderedDraws":
         """The first K of the union of two disjoint sets of rows; both must hold the same number K."""
         _same_batch(self.rows, other.rows)
-        k = self.ids.shape[-1]
-        if other.ids.shape[-1] != k:
-            raise ValueError(f"ordered draws of {k} and {other.ids.shape[-1]} rows do not merge")
-        values = np.concatenate([self.values, other.values], axis=-1)
-        order = np.argsort(-values, axis=-1, kind="stable")
+        k = len(self.ids)
+        if len(other.ids) != k:
+            raise ValueError(f"ordered draws of {k} and {len(other.ids)} rows do not merge")
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(-values, axis=0, kind="stable")
 
         def first(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            return np.take_along_axis(np.concatenate([a, b], axis=-1), order[..., :k], -1)
+            return np.take_along_axis(np.concatenate([a, b]), order[:k], 0)
 
-        left_out = np.take_along_axis(values, order[..., k : k + 1], -1)[..., 0]
+        left_out = np.take_along_axis(values, order[k : k + 1], 0)[0]
         threshold = np.asarray(np.maximum(left_out, np.maximum(self.threshold, other.threshold)))
         return OrderedDraws(
             first(self.ids, other.ids).astype(np.int64),
@@ -343,6 +404,11 @@ def _settle_labels(result: "Draws | OrderedDraws | Estimate") -> None:
     if result.bound.shape != shape or np.isnan(result.bound).any():
         bound = np.broadcast_to(result.bound, shape)
         object.__setattr__(result, "bound", np.where(result.labels == "exact", 0.0, bound))
+
+
+def _labels_of(bound: Floats) -> Labels:
+    """What a bound of the probability of an error comes to."""
+    return np.where(bound == 0.0, "exact", np.where(np.isnan(bound), "heuristic", "bounded")).astype("U10")
 
 
 def _same_batch(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:

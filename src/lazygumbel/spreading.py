@@ -17,8 +17,8 @@ __all__ = ["along", "spread_draws", "spread_estimate", "spread_ordered", "spread
 Ints = npt.NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_RANK = 1
-"""The axis of ordered draws of a batch, (B, K), that counts the draws of a theta; the other one is that of thetas."""
+_RANK = 0
+"""The axis of ordered draws of a batch, (K, B), that counts the draws of a theta; the other one is that of thetas."""
 
 
 def along(batch_shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -84,7 +84,8 @@ def spread_top(found: Sequence[tuple[Ints, TopK]], thetas: int, k: int) -> TopK:
     for some, top in found:
         ids[some, : top.ids.shape[-1]], scores[some, : top.ids.shape[-1]] = top.ids, top.scores
     rows = _fill([(some, top.rows) for some, top in found], np.zeros(thetas, dtype=np.int64))
-    return TopK(ids, scores, rows, all(top.exact for _, top in found), k)
+    bound = _fill([(some, top.bound) for some, top in found], np.zeros(thetas))
+    return TopK(ids, scores, rows, all(top.exact for _, top in found), k, bound)
 
 
 def _of_batch(found: Sequence[tuple[Ints, Any]], thetas: int) -> tuple[Ints, npt.NDArray[np.str_], Any]:

@@ -61,6 +61,8 @@ class LogLinearLoss(torch.nn.Module):
         rng: Rng = None,
     ) -> None:
         super().__init__()
+        if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
+            raise ValueError(f"model must be a LogLinear, not {type(model).__name__}: give LogLinear.build(rows)")
         _check_method(method)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")

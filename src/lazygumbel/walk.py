@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_count, check_ids
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.protocols import Asked, Model
 from lazygumbel.results import Label, weakest
 
@@ -85,7 +85,7 @@ def walk(
     method: Sampler | None = None,
     stay: bool = True,
     rng: Rng = None,
-    progress: Progress | None = None,
+    progress: ShowProgress = None,
 ) -> Walk:
     """Run chains with Pr(j -> i) proportional to exp(phi_i . phi_j / temperature), each for `steps` steps.
 
@@ -102,7 +102,7 @@ def walk(
     law = _Law(model, temperature, method, generator)
     ids, rows = _room(steps, chains), np.empty(steps, dtype=np.int64)
     label: Label = "exact"
-    with (progress or Silent()).task("walking", steps * chains) as task:
+    with choose(progress).task("walking", steps * chains) as task:
         for t in range(steps):
             step = law.draw(at) if stay else law.leave(at)
             at = ids[t] = step.ids

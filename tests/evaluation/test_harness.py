@@ -178,7 +178,7 @@ def test_thetas_of_the_user_lead(finished: Finished, tmp_path: Path) -> None:
     assert bench.theta_names("given") == [f"theta {i}" for i in range(4)]
     np.testing.assert_array_equal(bench.features.gather(np.arange(len(rows))), rows)
     assert (bench.budget.thetas, bench.budget.error_thetas, len(bench.thetas("row"))) == (4, 4, 4)
-    assert bench.scale == pytest.approx(np.median(np.linalg.norm(thetas, axis=1)) / 2)
+    np.testing.assert_allclose(bench.like, thetas / 2, rtol=1e-6)
     many = choose(lg.Features.of(np.arange(600.0).reshape(300, 2)), np.random.default_rng(0))
     assert many.rows.shape == (MOST_THETAS, 2) and len(np.unique(many.rows[:, 0])) == MOST_THETAS
 

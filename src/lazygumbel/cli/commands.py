@@ -9,6 +9,7 @@ import typer
 from lazygumbel.checks import check_count
 from lazygumbel.cli.console import guarded, progress, show
 from lazygumbel.cli.options import (
+    Exclude,
     Json,
     K,
     Method,
@@ -19,27 +20,30 @@ from lazygumbel.cli.options import (
     Temperature,
     Theta,
     app,
-    distribution,
-    names_of,
-    show_columns,
+    excluded,
+    read_lines,
+    read_thetas,
     theta_of,
 )
-from lazygumbel.cli.sharded import Ray, opened
+from lazygumbel.cli.samplers import sampler_of
+from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear, describe
 from lazygumbel.persist import check_target
 
 __all__: list[str] = []
 
+_READABLE = ".npy, .fvecs, .bvecs, .vec, .txt, .hdf5, .h5, .safetensors or .parquet"
+
 
 @app.command()
 @guarded
 def build(
-    features: Annotated[Path, typer.Argument(help=".npy, .fvecs, .bvecs, .vec, .hdf5, .safetensors or .parquet")],
+    features: Annotated[Path, typer.Argument(help=_READABLE)],
     model: Annotated[Path, typer.Argument(help="The folder to write.")],
     index: Annotated[str | None, typer.Option(help="exact, partition, lsh or a FAISS factory string.")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells of a partition index.")] = None,
+    names: Annotated[Path | None, typer.Option(help="File with the names of the rows, one a line.")] = None,
     unit_norm: Annotated[bool, typer.Option("--unit-norm", help="Scale every row to length one.")] = False,
     seed: Seed = None,
     as_json: Json = False,
@@ -52,6 +56,8 @@ def build(
     check_target(model)
     with progress() as bars:
         rows = datasets.read(features, progress=bars)
+        if names is not None:
+            rows = Features.of(rows, names=read_lines(names, "names"))
         if unit_norm:
             rows = rows.unit_norm()
         built: Index | None = None
@@ -74,108 +80,6 @@ def info(model: Model, as_json: Json = False) -> None:
     _show_info(model, as_json=as_json)
 
 
-@app.command(name="top-k")
-@guarded
-def top_k(
-    model: Model,
-    k: Annotated[int, typer.Argument(help="How many rows.")] = 10,
-    theta: Theta = None,
-    row: Row = None,
-    name: Name = None,
-    as_json: Json = False,
-) -> None:
-    """The rows with the largest inner products."""
-    loaded = LogLinear.load(model)
-    found = loaded.index.top_k(theta_of(loaded, theta, row, name), k)
-    names = names_of(loaded, found.ids)
-    scores: list[float] = found.scores.tolist()
-    result = {
-        "ids": found.ids.tolist(),
-        "scores": scores,
-        "names": names,
-        "rows": int(found.rows),
-        "exact": found.exact,
-    }
-    columns = {"id": map(str, found.ids), "name": names, "score": (f"{x:.6g}" for x in scores)}
-    show_columns(result, columns, as_json=as_json)
-
-
-@app.command()
-@guarded
-def sample(
-    model: Model,
-    size: Annotated[int, typer.Argument(help="How many samples.")] = 10,
-    theta: Theta = None,
-    row: Row = None,
-    name: Name = None,
-    temperature: Temperature = 1.0,
-    without_replacement: Annotated[
-        bool, typer.Option("--without-replacement", help="Distinct rows, in order.")
-    ] = False,
-    method: Method = None,
-    k: K = None,
-    ray: Ray = None,
-    seed: Seed = None,
-    as_json: Json = False,
-) -> None:
-    """Draw rows from the softmax, of a model or of shards."""
-    with opened(model, ray) as loaded:
-        dist = distribution(loaded, theta, row, name, temperature)
-        if without_replacement:
-            drawn = dist.sample_without_replacement(size, method=_ordered_sampler(method, k), rng=seed)
-        else:
-            drawn = dist.sample(size, method=_sampler(method, k), rng=seed)
-        names = names_of(loaded, drawn.ids)
-    result = {
-        "ids": drawn.ids.tolist(),
-        "values": drawn.values.tolist(),
-        "names": names,
-        "rows": int(drawn.rows),
-        "label": drawn.label,
-    }
-    show_columns(result, {"id": map(str, drawn.ids), "name": names}, as_json=as_json)
-
-
-@app.command(name="log-partition")
-@guarded
-def log_partition(
-    model: Model,
-    theta: Theta = None,
-    row: Row = None,
-    name: Name = None,
-    temperature: Temperature = 1.0,
-    rel_err: Annotated[float | None, typer.Option(help="Relative error of Z to aim at.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Sum over every row.")] = False,
-    k: Annotated[int | None, typer.Option(help="Head and tail size of the uniform-tail method.")] = None,
-    seed: Seed = None,
-    as_json: Json = False,
-) -> None:
-    """Estimate log Z, with its standard error."""
-    loaded = LogLinear.load(model)
-    if exact and k is not None:
-        raise ValueError("exact sums over every row; k has no meaning with it")
-    method = Exhaustive() if exact else UniformTail(k=k) if k is not None else None
-    estimate = distribution(loaded, theta, row, name, temperature).log_partition(
-        rel_err=rel_err, method=method, rng=seed
-    )
-    low, high = estimate.interval(0.95)
-    result = {
-        "log_partition": float(estimate.value),
-        "stderr": float(estimate.stderr),
-        "interval": [float(low), float(high)],
-        "rows": int(estimate.rows),
-        "label": estimate.label,
-    }
-    cells = (
-        f"{float(estimate.value):.6g}",
-        f"{float(estimate.stderr):.3g}",
-        f"{low:.6g} to {high:.6g}",
-        int(estimate.rows),
-        estimate.label,
-    )
-    show(result, [cells], ("log Z", "stderr", "95% interval", "rows", "label"), as_json=as_json)
-
-
 @app.command()
 @guarded
 def audit(
@@ -187,6 +91,7 @@ def audit(
     temperature: Temperature = 1.0,
     method: Method = None,
     k: K = None,
+    exclude: Exclude = None,
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
@@ -197,12 +102,37 @@ def audit(
         queries = loaded.features.gather(ids)
     else:
         queries = np.atleast_2d(theta_of(loaded, theta, row, name))
-    report = loaded.audit(queries, temperature=temperature, method=_sampler(method, k))
+    report = loaded.audit(
+        queries, temperature=temperature, method=sampler_of(method, k), exclude=excluded(loaded, exclude)
+    )
     if as_json:
         facts = {"method": report.method, "thetas": len(queries), "k": report.k} | report.summary()
         show(facts, [], [], as_json=True)
     else:
         print(report)
+
+
+@app.command()
+@guarded
+def calibrate(
+    model: Model,
+    theta: Annotated[Path | None, typer.Option(help="File with thetas like those to come; if not given, rows.")] = None,
+    temperature: Temperature = 1.0,
+    tv: Annotated[float, typer.Option(help="Mean total variation distance that draws may have.")] = 2.5e-4,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how draws can be made quicker for some thetas, and keep that in the model if it pays."""
+    loaded = LogLinear.load(model)
+    thetas = None if theta is None else read_thetas(theta, loaded.features.d)
+    with progress() as bars:
+        found = loaded.calibrate(thetas, temperature=temperature, tv=tv, rng=seed, progress=bars)
+    if found.accepted:
+        loaded.save(model)
+    if as_json:
+        show(found.to_dict() | {"accepted": found.accepted}, [], [], as_json=True)
+    else:
+        print(found)
 
 
 def _show_info(path: Path, *, as_json: bool) -> None:
@@ -225,31 +155,3 @@ def _words(value: object) -> str:
 
 def _short(fact: object) -> str:
     return f"{fact:.4g}" if isinstance(fact, float) else str(fact)
-
-
-def _sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | FixedCutoff | Bounded | TopKOnly | None:
-    if method in ("exhaustive", "bounded") and k is not None:
-        raise ValueError(f"k: the {method} method has no head of a given size")
-    match method:
-        case None:
-            return None if k is None else FixedCutoff(k=k)
-        case "exhaustive":
-            return Exhaustive()
-        case "bounded":
-            return Bounded()
-        case "lazy":
-            return LazyGumbel(k=k)
-        case "fixed-cutoff":
-            return FixedCutoff(k=k)
-        case "top-k":
-            return TopKOnly(k=100 if k is None else k)
-        case _:
-            known = "exhaustive, bounded, lazy, fixed-cutoff, top-k"
-            raise ValueError(f"method: {method!r} is none of {known}")
-
-
-def _ordered_sampler(method: str | None, k: int | None) -> Exhaustive | LazyGumbel | Bounded | None:
-    chosen = _sampler("lazy" if method is None and k is not None else method, k)
-    if isinstance(chosen, FixedCutoff | TopKOnly):
-        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive, bounded and lazy can")
-    return chosen

@@ -1,6 +1,5 @@
 """`lazygumbel fit`: learn a theta from rows, print the learning curve as it grows and what else it makes likely."""
 
-import re
 import sys
 from math import ceil, sqrt
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import typer
 
 from lazygumbel.cli.console import guarded
-from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
+from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, read_ids, show_columns
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit
 from lazygumbel.methods import Bounded, Estimator, Exhaustive, TopKOnly, UniformTail
@@ -45,7 +44,7 @@ def fit_command(
     """Find the theta under which some rows are most likely."""
     check_file(out, "out")
     loaded = LogLinear.load(model)
-    ids = _read_rows(rows, loaded)
+    ids = read_ids(rows, loaded, "rows")
     curve = _Curve(sys.stderr if as_json else sys.stdout)
     try:
         learnt = fit(
@@ -120,24 +119,6 @@ def _show(
         print(f"\nMost probable of the other rows, theta is in {out}:")
     columns = {"id": map(str, others), "name": names, "probability": (f"{p:.4g}" for p in chances)}
     show_columns(result, columns, as_json=as_json)
-
-
-def _read_rows(path: Path, model: LogLinear) -> npt.NDArray[np.int64]:
-    if not path.is_file():
-        raise ValueError(f"rows: there is no file {path}")
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError:
-        raise ValueError(f"rows: {path} is not a text file in UTF-8") from None
-    words = [line for line in lines if line]
-    if not words:
-        raise ValueError(f"rows: {path} holds no row; give one id or name a line")
-    names = model.features.names
-    if all(re.fullmatch(r"[+-]?\d{1,18}", word) for word in words):
-        return np.array([int(word) for word in words], dtype=np.int64)
-    if names is None:
-        raise ValueError(f"rows: {path} holds names, but the rows of this model have none; give ids")
-    return np.array([names.find(word) for word in words], dtype=np.int64)
 
 
 def _method(name: str, n: int) -> Anchored | Estimator:

@@ -1,6 +1,8 @@
 """What commands share: the app, the options they have in common, thetas and names from the command line."""
 
+import re
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from tokenize import TokenError
 from typing import Annotated, Any
@@ -9,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from lazygumbel.checks import check_vectors
+from lazygumbel.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
 from lazygumbel.model import LogLinear
@@ -17,6 +19,7 @@ from lazygumbel.sharded import ShardedDistribution, ShardedModel
 
 __all__ = [
     "AnyModel",
+    "Exclude",
     "Json",
     "K",
     "Method",
@@ -28,8 +31,11 @@ __all__ = [
     "Theta",
     "app",
     "distribution",
+    "excluded",
     "names_of",
-    "read_theta",
+    "read_ids",
+    "read_lines",
+    "read_thetas",
     "show_columns",
     "theta_of",
 ]
@@ -41,7 +47,10 @@ AnyModel = LogLinear | ShardedModel
 Model = Annotated[Path, typer.Argument(help="A folder written by `lazygumbel build`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random draws.")]
-Theta = Annotated[Path | None, typer.Option(help="File with theta: .npy, or text with numbers.")]
+Theta = Annotated[Path | None, typer.Option(help="File with one theta or several: .npy, or text with numbers.")]
+Exclude = Annotated[
+    Path | None, typer.Option(help="File with rows to leave out: one id a line; or one name, unless all are numbers.")
+]
 Row = Annotated[int | None, typer.Option(help="Use the row with this id as theta.")]
 Name = Annotated[str | None, typer.Option(help="Use the row with this name as theta.")]
 Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
@@ -65,17 +74,18 @@ def distribution(
 
 
 def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
-    """One theta, (d,), from exactly one of the three ways to give it."""
+    """One theta, (d,), or several, (B, d), from exactly one of the three ways to give it."""
     if sum(given is not None for given in (theta, row, name)) != 1:
         raise ValueError("theta: give exactly one of --theta, --row and --name")
     if row is not None:
         return model.features.gather(np.asarray(row))
     if name is not None:
         return model.features.gather(np.asarray(_find(model, name)))
-    return read_theta(Path(theta or ""), model.features.d)
+    return read_thetas(Path(theta or ""), model.features.d)
 
 
-def read_theta(path: Path, d: int) -> npt.NDArray[np.float32]:
+def read_thetas(path: Path, d: int) -> npt.NDArray[np.float32]:
+    """The theta of a file, (d,), or as many as it holds, (B, d)."""
     if not path.is_file():
         raise ValueError(f"theta: there is no file {path}")
     try:
@@ -86,14 +96,49 @@ def read_theta(path: Path, d: int) -> npt.NDArray[np.float32]:
         )
     except (ValueError, EOFError, TokenError) as error:
         raise ValueError(f"theta: {path} cannot be read as numbers ({error})") from None
-    return check_vectors(loaded.reshape(-1), "theta", d)
+    if path.suffix != ".npy" and loaded.size > d and loaded.size % d == 0:
+        loaded = loaded.reshape(-1, d)
+    return check_vectors(loaded, "theta", d)
 
 
-def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[str] | None:
+def read_lines(path: Path, argument: str) -> list[str]:
+    """The lines of a text file that are not empty."""
+    if not path.is_file():
+        raise ValueError(f"{argument}: there is no file {path}")
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise ValueError(f"{argument}: {path} is not a text file in UTF-8") from None
+    return [line for line in lines if line]
+
+
+def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64]:
+    """Ids from a file with one a line; or one name, unless all are numbers."""
+    words = read_lines(path, argument)
+    if not words:
+        raise ValueError(f"{argument}: {path} holds no row; give one id or name a line")
+    if all(re.fullmatch(r"[+-]?\d{1,18}", word) for word in words):
+        return np.array([int(word) for word in words], dtype=np.int64)
+    if not _named(model):
+        raise ValueError(f"{argument}: {path} holds names, but the rows of this model have none; give ids")
+    return np.array([_find(model, word) for word in words], dtype=np.int64)
+
+
+def excluded(model: AnyModel, path: Path | None) -> npt.NDArray[np.int64] | None:
+    """The rows to leave out."""
+    return None if path is None else check_ids(read_ids(path, model, "exclude"), "exclude", model.features.n)
+
+
+def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[Any] | None:
+    """Names of rows, in nested lists as the ids are; None without names."""
     if isinstance(model, ShardedModel):
-        return model.names(ids) if model.features.named else None
+        return np.array(model.names(ids), dtype=np.object_).reshape(ids.shape).tolist() if _named(model) else None
     names = model.features.names
-    return None if names is None else [names[int(i)] for i in ids]
+    return None if names is None else names[ids].tolist()
+
+
+def _named(model: AnyModel) -> bool:
+    return model.features.named if isinstance(model, ShardedModel) else model.features.names is not None
 
 
 def _find(model: AnyModel, name: str) -> int:
@@ -102,3 +147,18 @@ def _find(model: AnyModel, name: str) -> int:
     if model.features.names is None:
         raise ValueError("name: the rows of this model have no names; use --row or --theta")
     return model.features.names.find(name)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"lazygumbel {version('lazygumbel')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(  # pyright: ignore[reportUnusedFunction]  # registered
+    _: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Softmax models over millions of rows."""

@@ -6,7 +6,7 @@ order of the file. Whatever is wrong with a file is a `ValueError` that names it
 
 from lazygumbel.datasets.activations import imagenet
 from lazygumbel.datasets.clusters import synthetic
-from lazygumbel.datasets.files import read
+from lazygumbel.datasets.files import read, rows_of
 from lazygumbel.datasets.resnet import imagenet_activations
 from lazygumbel.datasets.unit import photos, unit_rows
 from lazygumbel.datasets.words import glove, word_vectors
@@ -17,6 +17,7 @@ __all__ = [
     "imagenet_activations",
     "photos",
     "read",
+    "rows_of",
     "synthetic",
     "unit_rows",
     "word_vectors",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_count
 from lazygumbel.datasets.opening import BLOCK_BYTES, FilePath, naming
 from lazygumbel.features import Features
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import Progress, ShowProgress, choose
 
 __all__ = ["imagenet"]
 
@@ -36,14 +36,14 @@ class _Axes(NamedTuple):
     """The directions of largest variance, (channels, d)."""
 
 
-def imagenet(folder: FilePath, *, d: int = 256, progress: Progress | None = None) -> Features:
+def imagenet(folder: FilePath, *, d: int = 256, progress: ShowProgress = None) -> Features:
     """Rows of length one, (n, d), from the `.npy` files of a folder, in the order of their names.
 
     A file holds the map of one image, (7, 7, 2048), or of several, (m, 7, 7, 2048): any square map and any number of
     channels, which may also come first, as in (m, 2048, 7, 7). Maps averaged already, (2048,) or (m, 2048), do as
     well. A row is named by its file without the suffix, followed in files of several by a colon and its place there.
     """
-    d, progress = check_count(d, "d"), progress or Silent()
+    d, progress = check_count(d, "d"), choose(progress)
     files, channels = _scan(Path(folder), progress)
     n = sum(file.images for file in files)
     if d > min(channels, n - 1):

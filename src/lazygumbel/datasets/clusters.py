@@ -10,7 +10,7 @@ import numpy as np
 
 from lazygumbel.checks import check_count
 from lazygumbel.features import Features
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["synthetic"]
 
@@ -27,7 +27,7 @@ def synthetic(
     *,
     clusters: int = 1000,
     rng: np.random.Generator | int | None = None,
-    progress: Progress | None = None,
+    progress: ShowProgress = None,
 ) -> Features:
     """Clustered rows of length one, (n, d).
 
@@ -46,7 +46,7 @@ def synthetic(
     edges /= edges[-1]
 
     rows = np.empty((n, d), dtype=np.float32)
-    with (progress or Silent()).task("making rows", n) as task:
+    with choose(progress).task("making rows", n) as task:
         for start in range(0, n, _BLOCK_ROWS):
             block = rows[start : start + _BLOCK_ROWS]
             cluster = edges.searchsorted(picks.random(len(block)))

@@ -1,14 +1,16 @@
 """`read`: rows from files other people write; the format follows from the suffix of the file's name."""
 
+from os import PathLike
+
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.datasets.tables import NamesColumn, read_parquet
 from lazygumbel.datasets.tensors import read_hdf5, read_safetensors
 from lazygumbel.datasets.text import read_text
 from lazygumbel.datasets.vecs import map_vectors
-from lazygumbel.features import Features
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.features import Features, Source
+from lazygumbel.progress import ShowProgress, choose
 
-__all__ = ["read"]
+__all__ = ["read", "rows_of"]
 
 
 def read(
@@ -17,7 +19,7 @@ def read(
     column: str | None = None,
     key: str | None = None,
     names: NamesColumn = None,
-    progress: Progress | None = None,
+    progress: ShowProgress = None,
 ) -> Features:
     """The rows of a file, with names where the file has them.
 
@@ -35,21 +37,26 @@ def read(
     for option, value, suffixes in options:
         if value is not None and path.suffix not in suffixes:
             raise ValueError(f"{option} is for {', '.join(suffixes)} files; leave it out for {path}")
-    progress = progress or Silent()
     if path.suffix == ".npy":
         return Features.of(path)
+    shown = choose(progress)
     with naming(path):
         match path.suffix:
             case ".fvecs" | ".bvecs":
-                return map_vectors(path, progress)
+                return map_vectors(path, shown)
             case ".vec" | ".txt":
-                return read_text(path, progress)
+                return read_text(path, shown)
             case ".hdf5" | ".h5":
-                return read_hdf5(path, "train" if key is None else key, progress)
+                return read_hdf5(path, "train" if key is None else key, shown)
             case ".safetensors":
-                return read_safetensors(path, key, progress)
+                return read_safetensors(path, key, shown)
             case ".parquet":
-                return read_parquet(path, column, names, progress)
+                return read_parquet(path, column, names, shown)
             case _:
                 readable = ".npy, .fvecs, .bvecs, .vec, .txt, .hdf5, .h5, .safetensors and .parquet"
                 raise ValueError(f"the suffix {path.suffix!r} is not one that can be read: {readable}")
+
+
+def rows_of(source: Source | Features, progress: ShowProgress = None) -> Features:
+    """What a model is built over: an (n, d) array, the path of a file that `read` knows, or `Features` as they are."""
+    return read(source, progress=progress) if isinstance(source, str | PathLike) else Features.of(source)

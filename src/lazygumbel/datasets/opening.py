@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["BLOCK_BYTES", "FilePath", "existing", "naming", "pick"]
+__all__ = ["BLOCK_BYTES", "FilePath", "check_promise", "existing", "naming", "pick"]
 
 FilePath = str | PathLike[str]
 
 BLOCK_BYTES = 64 * 2**20
 """How much of a file is read at a time."""
+_LARGEST_RATIO = 100
+"""Of rows in memory to their file. Vectors that mean something are compressed to a half, at best to a tenth."""
 
 
 def existing(path: FilePath, argument: str = "path") -> Path:
@@ -28,6 +30,15 @@ def naming(path: Path, argument: str = "path") -> Generator[None]:
         yield
     except (ValueError, OSError, RuntimeError, LookupError) as error:  # what libraries raise on bad files
         raise ValueError(f"{argument}: {path}: {error}") from error
+
+
+def check_promise(path: Path, values: int) -> None:
+    """Refuse a file that promises far more values than it has bytes: to keep them in memory would take all of it."""
+    promised, size = 4 * values, path.stat().st_size
+    if promised > _LARGEST_RATIO * size + BLOCK_BYTES:
+        raise ValueError(
+            f"it promises {promised / 2**20:,.0f} MiB of rows in {size:,} bytes; if that is right, save them as .npy"
+        )
 
 
 def pick(wanted: str | None, found: list[str], what: str, option: str) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_count
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.extras import require
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["imagenet_activations"]
 
@@ -32,7 +32,7 @@ def imagenet_activations(
     maps: bool = False,
     batch: int = 32,
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: ShowProgress = None,
 ) -> None:
     """Write to `folder` a `.npy` for each JPEG or PNG below `images`: the activations before the classifier, float32.
 
@@ -50,7 +50,7 @@ def imagenet_activations(
     waiting = _waiting(Path(images), folder)
     trunk = _trunk(torch, getattr(models, network)(weights=None), existing(weights, "weights")).to(device)
     folder.mkdir(parents=True, exist_ok=True)
-    with (progress or Silent()).task("images through the network", len(waiting)) as task, torch.inference_mode():
+    with choose(progress).task("images through the network", len(waiting)) as task, torch.inference_mode():
         for start in range(0, len(waiting), batch):
             paths = waiting[start : start + batch]
             seen = trunk(torch.from_numpy(np.stack([_pixels(path) for path in paths])).to(device))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.datasets.opening import pick
+from lazygumbel.datasets.opening import check_promise, pick
 from lazygumbel.extras import require
 from lazygumbel.features import Features
 from lazygumbel.progress import Progress
@@ -25,6 +25,7 @@ def read_parquet(path: Path, column: str | None, names: NamesColumn, progress: P
         column, names = _pick_columns(file.schema_arrow, column, names)
         columns = [column] if names is None else [column, names]
         n: int = file.metadata.num_rows
+        check_promise(path, _values(file, column))
         rows = np.empty((n, 0), dtype=np.float32)
         words: list[str] = []
         start = 0
@@ -32,6 +33,7 @@ def read_parquet(path: Path, column: str | None, names: NamesColumn, progress: P
             for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
                 vectors = _parquet_vectors(batch.column(column), start, rows.shape[1])
                 if start == 0:
+                    check_promise(path, n * vectors.shape[1])
                     rows = np.empty((n, vectors.shape[1]), dtype=np.float32)
                 rows[start : start + len(vectors)] = vectors
                 if names is not None:
@@ -73,6 +75,13 @@ def _parquet_vectors(lists: Any, start: int, d: int) -> npt.NDArray[Any]:
     if values.null_count:
         raise ValueError(f"row {start + _first_null(values) // d} has a missing value (null) in its vector")
     return values.to_numpy(zero_copy_only=False).reshape(len(lists), d)
+
+
+def _values(file: Any, column: str) -> int:
+    """How many values a column of lists is said to have."""
+    groups = [file.metadata.row_group(g) for g in range(file.metadata.num_row_groups)]
+    chunks = [group.column(c) for group in groups for c in range(group.num_columns)]
+    return sum(int(chunk.num_values) for chunk in chunks if chunk.path_in_schema.split(".")[0] == column)
 
 
 def _first_null(values: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lazygumbel.datasets.opening import BLOCK_BYTES, pick
+from lazygumbel.datasets.opening import BLOCK_BYTES, check_promise, pick
 from lazygumbel.extras import require
 from lazygumbel.features import Features
 from lazygumbel.progress import Progress
@@ -27,6 +27,11 @@ def read_hdf5(path: Path, key: str, progress: Progress) -> Features:
     with h5py.File(path, "r") as file:
         file.visititems(note)
         dataset = file[pick(key, matrices, "matrices", "key")]
+        if dataset.external or dataset.is_virtual:
+            raise ValueError(
+                f"the rows of {dataset.name!r} lie in other files, which are not read; copy them into this"
+            )
+        check_promise(path, dataset.size)
         return _copy_rows(dataset, dataset.shape, progress)
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 from lazygumbel.datasets.files import read
 from lazygumbel.datasets.opening import FilePath, naming
 from lazygumbel.features import Features
-from lazygumbel.progress import Progress
+from lazygumbel.progress import ShowProgress
 
 __all__ = ["photos", "unit_rows"]
 
 
-def unit_rows(path: FilePath, *, progress: Progress | None = None) -> Features:
+def unit_rows(path: FilePath, *, progress: ShowProgress = None) -> Features:
     """The rows of a file for `read`, scaled to length one in memory: sentence embeddings kept as int8, say."""
     features = read(path, progress=progress)
     with naming(Path(path)):
         return features.unit_norm()
 
 
-def photos(path: FilePath, *, progress: Progress | None = None) -> Features:
+def photos(path: FilePath, *, progress: ShowProgress = None) -> Features:
     """Descriptors of images (a `.npy` of uint8 SIFT rows, or any file for `read`): their `unit_rows`."""
     return unit_rows(path, progress=progress)

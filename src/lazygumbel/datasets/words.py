@@ -9,7 +9,7 @@ from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.datasets.text import read_text
 from lazygumbel.extras import require
 from lazygumbel.features import Features
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["glove", "word_vectors"]
 
@@ -25,12 +25,12 @@ def glove(*, unit_norm: bool = True) -> Features:
 
 
 def word_vectors(
-    path: FilePath, *, letters_only: bool = True, unit_norm: bool = True, progress: Progress | None = None
+    path: FilePath, *, letters_only: bool = True, unit_norm: bool = True, progress: ShowProgress = None
 ) -> Features:
     """fastText word vectors as the paper takes them: words of letters only, rows of length one."""
     path = existing(path)
     if path.suffix not in (".vec", ".txt"):
         raise ValueError(f"path: word_vectors takes .vec and .txt files, not {path}; read takes others")
     with naming(path):
-        features = read_text(path, progress or Silent(), str.isalpha if letters_only else None)
+        features = read_text(path, choose(progress), str.isalpha if letters_only else None)
         return features.unit_norm() if unit_norm else features

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_vectors
+from lazygumbel.checks import check_count, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.results import TopK
@@ -60,7 +60,7 @@ class Search(NamedTuple):
 
 def open_search(queries: npt.ArrayLike, k: int, features: Features) -> Search:
     """Check what a caller gave to `top_k`."""
-    vectors = check_vectors(queries, "queries", features.d)
+    vectors = check_vectors(queries, "queries", features.d, longest_vector(features.max_norm))
     asked = check_count(k, "k")
     return Search(np.atleast_2d(vectors), min(asked, features.n), asked, vectors.ndim == 1)
 
@@ -98,11 +98,13 @@ def pack(
     hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]],
     rows: npt.NDArray[np.int64],
     *,
-    exact: bool,
+    bound: npt.ArrayLike,
 ) -> TopK:
-    """One `TopK` from the hits of each query, each of length `search.k`."""
+    """One `TopK` from the hits of each query, each of length `search.k`; for `bound` see there."""
+    bounds = np.broadcast_to(np.asarray(bound, dtype=np.float64), len(hits))
+    exact = bool((bounds == 0.0).all())
     ids = np.array([hit[0] for hit in hits], dtype=np.int64).reshape(len(hits), search.k)
     scores = np.array([hit[1] for hit in hits], dtype=np.float32).reshape(len(hits), search.k)
     if search.single:
-        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked)
-    return TopK(ids, scores, rows, exact, search.asked)
+        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked, bounds.reshape(()))
+    return TopK(ids, scores, rows, exact, search.asked, bounds)

@@ -5,10 +5,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 
 __all__ = ["ExactIndex"]
@@ -21,14 +22,19 @@ class ExactIndex:
 
     kind: ClassVar[str] = "exact"
 
-    def __init__(self, features: Features) -> None:
-        self.features = features
+    def __init__(self, features: Source | Features) -> None:
+        self.features = rows_of(features)
+
+    def __repr__(self) -> str:
+        return f"ExactIndex(n={self.features.n:,}, d={self.features.d})"
 
     @classmethod
-    def build(cls, features: Features, *, progress: Progress | None = None) -> Self:
+    def build(cls, features: Source | Features, *, progress: ShowProgress = None) -> Self:
         """Nothing to build; the rows are checked."""
-        features.check_finite(progress)
-        return cls(features)
+        shown = choose(progress)
+        held = rows_of(features, shown)
+        held.check_finite(shown)
+        return cls(held)
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
         """The true top k; every row is scored."""
@@ -41,7 +47,7 @@ class ExactIndex:
             for b, (found, values) in enumerate(hits):
                 candidates = np.concatenate([found, ids]), np.concatenate([values, scores[b]])
                 hits[b] = best(self.features, search.vectors[b], *candidates, search.k)
-        return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), exact=True)
+        return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), bound=0.0)
 
     def save(self, writer: Writer) -> None:
         """An exact index is its rows."""

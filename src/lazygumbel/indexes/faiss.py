@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
+from lazygumbel.threads import capped_faiss
 
 if TYPE_CHECKING:
     import faiss
@@ -32,44 +34,48 @@ class FaissIndex:
         self.index = index
         """The FAISS object; its own knobs (nprobe, efSearch, ...) are set on it."""
 
+    def __repr__(self) -> str:
+        return f"FaissIndex(n={self.features.n:,}, d={self.features.d}, {type(self.index).__name__})"
+
     @classmethod
     def build(
         cls,
-        features: Features,
+        features: Source | Features,
         factory: str,
         *,
         parameters: str | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Make an inner-product index from a FAISS factory string such as "HNSW32" or "IVF4096,Flat".
 
         `parameters` are FAISS search knobs, "nprobe=64" for instance. Without them an inverted file probes 1/32 of its
         lists: FAISS's own default of a single list is far too few for a softmax.
         """
-        import faiss
-
-        features.check_finite(progress)
-        try:
-            index = faiss.index_factory(features.d, factory, faiss.METRIC_INNER_PRODUCT)
-        except RuntimeError as error:
-            raise ValueError(f"factory: FAISS cannot make {factory!r} for d = {features.d} ({error})") from None
-        with (progress or Silent()).task(f"building FAISS {factory}", features.n) as task:
+        shown = choose(progress)
+        held = rows_of(features, shown)
+        held.check_finite(shown)
+        with shown.task(f"building FAISS {factory}", held.n) as task, capped_faiss() as faiss:
+            try:
+                index: Any = faiss.index_factory(held.d, factory, faiss.METRIC_INNER_PRODUCT)
+            except RuntimeError as error:
+                raise ValueError(f"factory: FAISS cannot make {factory!r} for d = {held.d} ({error})") from None
             try:
                 if not index.is_trained:
-                    index.train(_training_rows(features))
-                for _, rows in _in_id_order(features):
+                    index.train(_training_rows(held))
+                for _, rows in _in_id_order(held):
                     index.add(rows)
                     task.advance(len(rows))
             except RuntimeError as error:
-                raise ValueError(f"factory: FAISS cannot build {factory!r} over {features.n} rows ({error})") from None
+                raise ValueError(f"factory: FAISS cannot build {factory!r} over {held.n} rows ({error})") from None
         _set_parameters(index, parameters)
-        return cls(features, index)
+        return cls(held, index)
 
     @classmethod
-    def adopt(cls, features: Features, index: "faiss.Index") -> Self:
+    def adopt(cls, features: Source | Features, index: "faiss.Index") -> Self:
         """Take a FAISS index that already holds these rows, added in the order of their ids."""
-        _check_adopted(features, index)
-        adopted = cls(features, index)
+        held = rows_of(features)
+        _check_adopted(held, index)
+        adopted = cls(held, index)
         adopted._check_rows()
         return adopted
 
@@ -81,15 +87,16 @@ class FaissIndex:
         fetched = min(self.features.n, int(np.ceil(_EXTRA * search.k)))
         found, rows = self._search(search.vectors, fetched)
         hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+        scanned = np.zeros(len(search.vectors), dtype=np.bool_)
         for b, query in enumerate(search.vectors):
-            ids = np.unique(found[b][found[b] >= 0])
+            ids = np.unique(found[b][(found[b] >= 0) & (found[b] < self.features.n)])
             if len(ids) < search.k:
                 scan = ExactIndex(self.features).top_k(query, search.k)
                 hits.append((scan.ids, scan.scores))
-                rows[b] = self.features.n
+                rows[b], scanned[b] = self.features.n, True
             else:
                 hits.append(best(self.features, query, ids, self.features.score(ids, query), search.k))
-        return pack(search, hits, np.maximum(rows, search.k), exact=False)
+        return pack(search, hits, np.maximum(rows, search.k), bound=np.where(scanned, 0.0, np.nan))
 
     def save(self, writer: Writer) -> None:
         """FAISS writes its own file."""
@@ -100,25 +107,29 @@ class FaissIndex:
 
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
-        """Read FAISS's file back."""
+        """Read FAISS's file back; that it fits is checked, what is inside is between FAISS and the file."""
         import faiss
 
-        return cls(features, faiss.read_index(str(reader.file("index.faiss"))))
+        try:
+            index = faiss.read_index(str(reader.file("index.faiss")))
+        except RuntimeError as error:
+            raise ValueError(f"index.faiss cannot be read by FAISS ({error})") from None
+        size = index.ntotal, index.d
+        reader.demand(size == (features.n, features.d), f"index.faiss is over features of shape {size}, not over these")
+        return cls(features, index)
 
     def _search(self, vectors: npt.NDArray[np.float32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Ids (B, k), -1 where FAISS found none, and the rows scored by each query.
 
         FAISS counts inner products over a whole call only, so each query of a batch reports the mean.
         """
-        import faiss
-
-        counters: Any = faiss.cvar
-        statistics = [counters.indexIVF_stats, counters.hnsw_stats]
-        for statistic in statistics:
-            statistic.reset()
         if not len(vectors):
             return np.empty((0, k), np.int64), np.empty(0, np.int64)
-        found = self.index.search(vectors, k)[1]
+        with capped_faiss() as faiss:
+            statistics: list[Any] = [faiss.cvar.indexIVF_stats, faiss.cvar.hnsw_stats]
+            for statistic in statistics:
+                statistic.reset()
+            found: npt.NDArray[np.int64] = self.index.search(vectors, k)[1]
         counted = sum(int(statistic.ndis) for statistic in statistics) // len(vectors)
         scanned = min(counted, self.features.n) if counted else self.features.n
         return found, np.full(len(vectors), scanned, dtype=np.int64)

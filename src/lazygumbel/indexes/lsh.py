@@ -38,11 +38,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count
-from lazygumbel.features import Features
+from lazygumbel.datasets import rows_of
+from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 
 __all__ = ["LSHIndex", "Rung", "collision_probability", "ladder", "signatures"]
@@ -144,6 +145,10 @@ class LSHIndex:
         self.order = order
         """The row ids that carry them, (L, n)."""
 
+    def __repr__(self) -> str:
+        knobs = f"gap={self.gap:g}, delta={self.delta:g}, tables={self.tables}"
+        return f"LSHIndex(n={self.features.n:,}, d={self.features.d}, {knobs})"
+
     @property
     def tables(self) -> int:
         """The number of tables, L."""
@@ -152,13 +157,13 @@ class LSHIndex:
     @classmethod
     def build(
         cls,
-        features: Features,
+        features: Source | Features,
         *,
         gap: float = 0.1,
         delta: float = 0.05,
         tables: int = 64,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Hash all rows into `tables` tables, which take 8 bytes a row each.
 
@@ -167,11 +172,11 @@ class LSHIndex:
         for name, value in (("gap", gap), ("delta", delta)):
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, not {value}")
-        tables, n = check_count(tables, "tables"), features.n
+        tables, features = check_count(tables, "tables"), rows_of(features, progress := choose(progress))
+        n = features.n
         if n > 2**32:
             raise ValueError(f"features has {n:,} rows; this index holds at most {2**32:,}")
         features.check_finite(progress)
-        progress = progress or Silent()
         max_norm = max(float(_norms(rows).max()) for _, rows in features.blocks())
         normal = np.random.default_rng(rng).standard_normal
         projections = normal((features.d + 1, _BITS * tables), dtype=np.float32)
@@ -225,7 +230,7 @@ class LSHIndex:
             scanned = ExactIndex(self.features).top_k(search.vectors[to_scan], search.k)
             for b, ids, scores in zip(to_scan, scanned.ids, scanned.scores, strict=True):
                 hits[b] = ids, scores
-        return pack(search, hits, rows, exact=bool((rows == n).all()))
+        return pack(search, hits, rows, bound=np.where(rows == n, 0.0, np.nan))
 
     def _ranges(self, queries: Vectors) -> Iterator[Ints]:
         """Query by query, where the rows that share K = 0 to 32 bits with it start and stop, (2, 33, L)."""
@@ -297,12 +302,23 @@ class LSHIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back what `save` wrote; the tables stay on disk, memory-mapped."""
-        projections, codes = reader.array("lsh_projections"), reader.array("lsh_codes")
-        built = codes.shape[1], projections.shape[0] - 1
-        if built != (features.n, features.d):
-            raise ValueError(f"features is {features.n} x {features.d}, but the index was built over {built}")
-        knobs = {name: float(reader.config["index"][name]) for name in ("gap", "delta", "max_norm")}
-        return cls(features, **knobs, projections=projections, codes=codes, order=reader.array("lsh_order"))
+        n, settings = features.n, reader.config["index"]
+        width = reader.array("lsh_projections").shape[-1:]
+        tables = width[0] // _BITS if width else 0
+        projections = reader.array("lsh_projections", np.float32, (features.d + 1, _BITS * max(tables, 1)))
+        codes, order = (reader.array(f"lsh_{name}", np.uint32, (tables, n)) for name in ("codes", "order"))
+        reader.demand(np.isfinite(projections).all(), "lsh_projections.npy is not finite")
+        for ids, table in zip(order, codes, strict=True):
+            held = np.zeros(n, dtype=np.bool_)
+            if ids.max() < n:
+                held[ids] = True
+            reader.demand(held.all() and (table[1:] >= table[:-1]).all(), "lsh_codes.npy and lsh_order.npy do not fit")
+        knobs = {name: settings.get(name) for name in ("gap", "delta", "max_norm")}
+        sane = all(isinstance(knob, float) for knob in knobs.values())
+        sane = sane and 0 < knobs["gap"] < 1 and 0 < knobs["delta"] < 1
+        sane = sane and abs(knobs["max_norm"] - features.max_norm) <= 1e-5 * features.max_norm
+        reader.demand(sane, "gap, delta or max_norm of its LSH index are not what they may be")
+        return cls(features, **knobs, projections=projections, codes=codes, order=order)
 
 
 def _distinct(ids: npt.NDArray[np.uint32]) -> Ints:

@@ -1,13 +1,16 @@
 """The hot loops: pure functions, arrays in and arrays out.
 
 `reference` (NumPy) is the specification, `compiled` (Numba) its fast twin; tests hold them equal. The compiled
-twin is loaded on first use, so that importing the package stays quick.
+twin is loaded on first use, so that importing the package stays quick; the reference, if Numba is not to compile
+(`NUMBA_DISABLE_JIT=1`, for debugging).
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lazygumbel.kernels.compiled import (
+        add_by_cell,
         all_ceilings,
         assist,
         assist_theta,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",
@@ -67,7 +71,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lazygumbel.kernels import compiled
-
-    globals()[name] = getattr(compiled, name)  # so that this is asked once
+    disabled: bool = import_module("numba").config.DISABLE_JIT
+    twin = import_module("lazygumbel.kernels.reference" if disabled else "lazygumbel.kernels.compiled")
+    globals()[name] = getattr(twin, name)  # so that this is asked once
     return globals()[name]

@@ -1,14 +1,16 @@
 """The kernels in Numba, by name. Same signatures and results as `reference`."""
 
-from lazygumbel.kernels.codes import lookup_tables, prepare, scan
-from lazygumbel.kernels.contest import assist, assist_theta, enter, open_race, race_thetas, set_reference, settle
+from lazygumbel.kernels.boxing import enter, prepare, sample_to, weigh_sample
+from lazygumbel.kernels.codes import lookup_tables, scan
+from lazygumbel.kernels.contest import assist, assist_theta, open_race, race_thetas, set_reference, settle
 from lazygumbel.kernels.encode import encode_rows, interleave
 from lazygumbel.kernels.race import all_ceilings, draw, draw_distinct, refine, temper
-from lazygumbel.kernels.scoring import gather_dot, sum_pairs, sum_rows
-from lazygumbel.kernels.strata import sample_strata, sample_to, score_wide, weigh_sample
+from lazygumbel.kernels.scoring import add_by_cell, gather_dot, sum_pairs, sum_rows
+from lazygumbel.kernels.strata import sample_strata, score_wide
 from lazygumbel.kernels.top import top_rows
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.claims import count_up
 from lazygumbel.kernels.codes import prepare, scan
 from lazygumbel.kernels.decorators import exact_kernel
-from lazygumbel.kernels.race import draw, draw_distinct, refine, temper
+from lazygumbel.kernels.race import draw, draw_distinct, refine, take_out, temper
 from lazygumbel.kernels.types import (
     BLOCK,
     OVER,
@@ -45,9 +45,14 @@ before would have two threads ask for its lock at the same moment, which costs a
 
 @exact_kernel
 def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> None:
-    race.alive[:] = stored.alive
+    count = race.changed[0]
+    if count < 0:
+        race.alive[:] = stored.alive
+    for k in range(1, count + 1):
+        race.alive[race.changed[k]] = stored.alive[race.changed[k]]
+    race.changed[0] = 0
     for slot in excluded:
-        race.alive[slot // BLOCK] &= ~(np.uint64(1) << np.uint64(slot % BLOCK))
+        take_out(race, slot // BLOCK, slot % BLOCK)
     race.state[:] = 0.0
 
 

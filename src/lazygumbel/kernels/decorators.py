@@ -4,16 +4,42 @@ No `parallel=True`: two Python threads in a parallel kernel under Numba's workqu
 is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
 """
 
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
+from warnings import warn
 
 from numba import njit
 
 __all__ = ["exact_kernel", "helper", "kernel"]
 
-kernel: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+def _can_keep() -> bool:
+    """Whether Numba finds a place for compiled code: NUMBA_CACHE_DIR, beside the package, or the user's own folder."""
+    try:
+        njit(cache=True)(_can_keep)
+    except RuntimeError:
+        warn(
+            "compiled code cannot be kept: neither the folder of lazygumbel nor the user's cache can be written to. It "
+            "is compiled anew in every process, which takes some seconds; NUMBA_CACHE_DIR may name another folder",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+_KEPT = _can_keep()
+
+# For every array that a kernel returns, Numba looks up the class `ndarray` by a Python function, and takes for granted
+# that it does: Ctrl-C at that moment is a SystemError, or ends the process. A cache that is written in C is never
+# interrupted. Kernels return no named tuples for the same reason: to make one takes Python code, too.
+_boxing: Any = import_module("numba.core.serialize")
+_boxing._numba_unpickle = lru_cache(maxsize=1024)(_boxing._numba_unpickle)
+
+kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 """Sums may be reordered, products and sums fused."""
-exact_kernel: Any = njit(cache=True, nogil=True, error_model="numpy")
+exact_kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy")
 """The same bits on every processor."""
-helper: Any = njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
+helper: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
 """A part of a kernel, which allocates nothing: arrays are not counted as they are handed on. With counts, an atomic
 operation for each array of each named tuple, a proposal took twice the time."""

@@ -4,34 +4,67 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.decorators import helper, kernel
-from lazygumbel.kernels.types import BLOCK
+from lazygumbel.kernels.types import BLOCK, WORDS
 
 __all__ = ["encode_rows", "interleave"]
+
+_LANES = 16
+
+
+@helper
+def _nearest(products: npt.NDArray[np.float32], tops: npt.NDArray[np.float32]) -> int:
+    """The first of the largest of 64 numbers; `tops` is room for sixteen of them, so that vectors are compared."""
+    for k in range(_LANES):
+        tops[k] = products[k]
+    for j in range(1, WORDS // _LANES):
+        for k in range(_LANES):
+            product = products[_LANES * j + k]
+            tops[k] = product if product > tops[k] else tops[k]
+    top, chosen = tops[0], 0
+    for k in range(1, _LANES):
+        top = max(top, tops[k])
+    while products[chosen] < top:
+        chosen += 1
+    return chosen
 
 
 @helper
 def _encode(
     rest: npt.NDArray[np.float32],
-    codebook: npt.NDArray[np.float32],
+    words: npt.NDArray[np.float32],
     lengths: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     first: int,
+    room: npt.NDArray[np.float32],
 ) -> None:
-    """Codes of the codewords nearest to each run of coordinates, from the `first` on; their difference into `rest`."""
-    (words, width), d = codebook.shape, rest.shape[0]
+    """Codes of the codewords nearest to each run of coordinates, from the `first` on; their difference into `rest`.
+
+    Words lie side by side, (coordinates, 64).
+    """
+    width, d = words.shape[0], rest.shape[0]
+    products, tops = room[:WORDS], room[WORDS:]
     for j in range(-(-d // width)):
         count, short = min(width, d - j * width), int((j + 1) * width > d)
-        best, chosen = np.float32(-np.inf), 0
-        for k in range(words):
-            product = np.float32(0.0)
-            for c in range(count):
-                product += rest[j * width + c] * codebook[k, c]
-            product -= lengths[short, k]
-            if product > best:
-                best, chosen = product, k
+        for k in range(WORDS):
+            products[k] = -lengths[short, k]
+        for c in range(count):
+            along = rest[j * width + c]
+            for k in range(WORDS):
+                products[k] += along * words[c, k]
+        chosen = _nearest(products, tops)
         codes[first + j] = chosen
         for c in range(count):
-            rest[j * width + c] -= codebook[chosen, c]
+            rest[j * width + c] -= words[c, chosen]
+
+
+@kernel
+def _side_by_side(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    words, width = codebook.shape
+    out = np.empty((width, words), dtype=np.float32)
+    for k in range(words):
+        for c in range(width):
+            out[c, k] = codebook[k, c]
+    return out
 
 
 @kernel
@@ -57,18 +90,18 @@ def encode_rows(
     m, d = rotated.shape
     codes = np.zeros((m, parts[1]), dtype=np.uint8)
     products, squares, rest = np.zeros((m, 2)), np.zeros((m, 2)), np.empty(d, dtype=np.float32)
-    lengths = _half_lengths(first, d), _half_lengths(second, d)
+    lengths, words = (_half_lengths(first, d), _half_lengths(second, d)), (_side_by_side(first), _side_by_side(second))
+    room = np.empty(WORDS + _LANES, dtype=np.float32)
     for row in range(m):
         rest[:] = rotated[row]
         for part in range(2):
-            if part == 0:
-                _encode(rest, first, lengths[0], codes[row], 0)
-            else:
-                _encode(rest, second, lengths[1], codes[row], parts[0])
+            _encode(rest, words[part], lengths[part], codes[row], parts[0] if part else 0, room)
+            product, square = 0.0, 0.0
             for c in range(d):
                 word = np.float64(rotated[row, c]) - np.float64(rest[c])
-                products[row, part] += word * np.float64(rotated[row, c])
-                squares[row, part] += word * word
+                product += word * np.float64(rotated[row, c])
+                square += word * word
+            products[row, part], squares[row, part] = product, square
     return codes, products, squares
 
 

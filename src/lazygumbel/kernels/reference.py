@@ -41,6 +41,7 @@ from lazygumbel.kernels.types import (
 )
 
 __all__ = [
+    "add_by_cell",
     "all_ceilings",
     "assist",
     "assist_theta",
@@ -109,6 +110,12 @@ def sum_rows(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, F
     """Sums of weighted rows, of their squares, and of weight times weighted row, each (d,)."""
     weighted = weights[:, None] * rows[positions].astype(np.float64)
     return weighted.sum(axis=0), (weighted**2).sum(axis=0), weights @ weighted
+
+
+def add_by_cell(rows: Vectors, cells: Ints, sums: Floats, squares: Floats) -> None:
+    """Add rows to the sum of their cell, (cells, d), and their squared norms, (cells,)."""
+    np.add.at(sums, cells, rows.astype(np.float64))
+    np.add.at(squares, cells, np.square(rows.astype(np.float64)).sum(axis=1))
 
 
 def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
@@ -447,6 +454,7 @@ def temper(run: Run, low: float) -> float:
 
 def _remove(race: Race, block: int, lane: int) -> None:
     race.alive[block] &= ~(np.uint64(1) << np.uint64(lane))
+    race.changed[0] = -1
     race.ceilings[block, lane] = 0
 
 
@@ -502,6 +510,7 @@ def refine(run: Run, low: float, grow: bool) -> bool:
 def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
     """Make room ready for a theta: all rows may be proposed but those in these slots."""
     race.alive[:] = stored.alive
+    race.changed[0] = -1
     np.bitwise_and.at(race.alive, excluded // BLOCK, ~(np.uint64(1) << (excluded % BLOCK).astype(np.uint64)))
     race.state[:] = 0.0
 
@@ -768,15 +777,14 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
         return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
     mean, count = float(ratios.mean()), len(ratios)
     deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
-    expected = float(np.average(np.expm1(deviations**2), weights=ratios))
-    second_moment = ((1 + expected) * (1 + FIXED_POINT)) ** 2
+    second_moment = ((1 + float(np.average(np.expm1(deviations**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
     pairs = float(between.sum())
     if pairs > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
         freedom = max(3 * pairs**2 / float(np.square(between).sum()), 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
     spread, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
-    return Weighed(mean, spread, pairs / count**2, allowed, expected)
+    return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
 
 
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:

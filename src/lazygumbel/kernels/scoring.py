@@ -6,7 +6,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.decorators import kernel
 from lazygumbel.kernels.prefetch import prefetch
 
-__all__ = ["gather_dot", "sum_pairs", "sum_rows"]
+__all__ = ["add_by_cell", "gather_dot", "sum_pairs", "sum_rows"]
 
 _AHEAD = 96
 """Rows that are prefetched before they are needed."""
@@ -67,3 +67,19 @@ def sum_pairs(
             squares[c] += (one - other) * (one - other)
             cross[c] += (left - right) * (one - other)
     return values, squares, cross
+
+
+@kernel
+def add_by_cell(
+    rows: npt.NDArray[np.float32],
+    cells: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+) -> None:
+    for j in range(rows.shape[0]):
+        row, total, square = rows[j], sums[cells[j]], 0.0
+        for c in range(rows.shape[1]):
+            value = np.float64(row[c])
+            total[c] += value
+            square += value * value
+        squares[cells[j]] += square

@@ -147,13 +147,14 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
 
 @exact_kernel
 def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> Weighed:
-    total, squares, expected, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0
+    total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
     for k in range(m):
         deviation = min(unit * np.float64(widths[k]), _LARGEST)
         total += ratios[k]
         squares += ratios[k] * ratios[k]
-        expected += ratios[k] * np.expm1(deviation * deviation)
+        expected += np.expm1(deviation * deviation)
+        weighted += ratios[k] * np.expm1(deviation * deviation)
     for k in range(0, m - 1, 2):
         between = (ratios[k] - ratios[k + 1]) ** 2
         pairs += between
@@ -165,9 +166,9 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
         # quantiles of Student's law are wider, and a little more, because such differences are skewed.
         freedom = max(3.0 * pairs / fourth * pairs, 2.0)
         pairs *= (1.0 + 2.0 / freedom + 2.0 / (freedom * freedom)) ** 2
-    moment = (1.0 + expected / total) * (1.0 + FIXED_POINT)
+    moment = (1.0 + weighted / total) * (1.0 + FIXED_POINT)
     allowed = np.sqrt(moment * moment - 1.0)
-    return Weighed(total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / total)
+    return Weighed(total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / m)
 
 
 @exact_kernel

@@ -94,7 +94,10 @@ def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.in
                 continue
             for j in range(waits):
                 block, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
-                if run.race.ceilings[block, lane] < least or not _reaches(run, block, lane, best[0]):
+                if run.race.ceilings[block, lane] < least:
+                    continue
+                looked += 1
+                if not _reaches(run, block, lane, best[0]):
                     continue
                 if count == positions.shape[0]:
                     positions, logits = np.concatenate((positions, positions)), np.concatenate((logits, logits))
@@ -105,6 +108,5 @@ def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.in
                     least = _least(run, best[0])
                     enough = np.exp2(best[0] / run.ceilings.power - run.ceilings.shift)
                 count += 1
-            looked += waits
             waits = 0
     return positions[:count], logits[:count], looked

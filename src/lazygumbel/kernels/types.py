@@ -318,6 +318,8 @@ class Race(NamedTuple):
     """Numbers: see the constants."""
     ceilings: npt.NDArray[np.int16]
     """Of each row that may be proposed, zero for others, (blocks, 64); not of cells with one ceiling."""
+    changed: npt.NDArray[np.int64]
+    """The blocks of which rows were taken out of `alive`, behind their number; -1 for all of them, (room,)."""
 
 
 class Run(NamedTuple):

@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
+from math import sqrt
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.checks import longest_vector
 from lazygumbel.learning.anchored import Anchor, Anchored, softmax
 from lazygumbel.learning.records import Diverged, Fit, History, Record
 from lazygumbel.methods import Estimator, Exhaustive, Query
@@ -19,9 +21,6 @@ __all__ = ["Ascent", "Problem", "State"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-_LARGEST = 1e38
-"""Of the entries of theta: rows are scored in float32."""
 
 
 class State(NamedTuple):
@@ -73,6 +72,11 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore"):
             log_z = self.model(seen, temperature=self.temperature).log_partition(method=Exhaustive())
             return float(seen @ self.target / self.temperature - log_z.value)
+
+    @property
+    def longest(self) -> float:
+        """No theta may be longer."""
+        return longest_vector(self.model.features.max_norm, self.temperature)
 
     def settings(self, rows: Ints, shares: Floats, start: Floats) -> dict[str, Any]:
         """What must be the same for a run to be resumed; arrays by their digests."""
@@ -141,8 +145,8 @@ class Ascent:
                     return
             began = perf_counter()
             theta = self.problem.step(theta, gradient.value, iteration)
-            if not float(np.abs(theta).max()) < _LARGEST:
-                raise self._diverged("theta is no longer finite")
+            if not float(np.abs(theta).max()) * sqrt(len(theta)) < self.problem.longest:
+                raise self._diverged("logits overflow")
             seconds += perf_counter() - began
             self.state = State(iteration + 1, theta, rows + gradient.rows, seconds, gradient.anchor)
             task.advance(1)

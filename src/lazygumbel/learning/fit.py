@@ -22,7 +22,7 @@ from lazygumbel.learning.checkpoint import File
 from lazygumbel.learning.records import Fit, Interrupted, Record
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["fit"]
 
@@ -50,7 +50,7 @@ def fit(
     resume: bool = False,
     rng: Rng = None,
     callback: Callable[[Record], bool | None] | None = None,
-    progress: Progress | None = None,
+    progress: ShowProgress = None,
 ) -> Fit:
     """Find the theta under which the rows `ids` are most likely on average, less `l2` / 2 times its squared norm.
 
@@ -65,7 +65,7 @@ def fit(
 
     `resume` goes on from the file `checkpoint`, to the very theta of a run that was never stopped: with the random
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
-    `Interrupted`; a theta that is not finite, or a log-likelihood more than log n below the first, `Diverged`.
+    `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
     if not isinstance(model, LogLinear):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
         raise ValueError(f"model: fit reads all rows at every anchor and needs a LogLinear, not {type(model).__name__}")
@@ -102,7 +102,7 @@ def fit(
             file.save(ascent)
         return callback is not None and bool(callback(record))
 
-    with (progress or Silent()).task("fitting", last) as task:
+    with choose(progress).task("fitting", last) as task:
         task.advance(ascent.state.iteration)
         try:
             ascent.climb(last, every, tolerance, at_checkpoint, task)

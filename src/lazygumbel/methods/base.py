@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number, check_vectors
+from lazygumbel.checks import check_number, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Labels, Moments, OrderedDraws
@@ -37,6 +37,8 @@ Function = Callable[[Ints, Floats], Floats]
 NOTHING: Ints = np.empty(0, dtype=np.int64)
 """No ids: what is excluded unless something is asked for."""
 _SCORES_AT_ONCE = 2**22
+_COLDEST = 1e-300
+"""Below, one over the temperature overflows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +73,13 @@ class Query:
     @classmethod
     def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
         """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
-        vectors = check_vectors(thetas, "theta", index.features.d)
+        divisor = check_number(temperature, "temperature", above=0.0)
+        if divisor < _COLDEST:
+            raise ValueError(f"temperature must be at least {_COLDEST:g}, not {divisor:g}")
+        features = index.features
+        vectors = check_vectors(thetas, "theta", features.d, longest_vector(features.max_norm, divisor))
         if vectors.ndim == 1:
             vectors = vectors[None]
-        divisor = check_number(temperature, "temperature", above=0.0)
         return cls(index, vectors, divisor, (NOTHING,) * len(vectors))
 
     @property
@@ -135,7 +140,7 @@ class OrderedSampler(Protocol):
     """Draws without replacement."""
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
-        """`size` distinct rows of each theta in order: shape (B, size)."""
+        """`size` distinct rows of each theta in order: shape (size, B)."""
         ...
 
 

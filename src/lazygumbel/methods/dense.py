@@ -103,7 +103,7 @@ def finish(
     if distinct:
         left = replace(query, excluded=(np.union1d(query.excluded[0], ids),))
         rest = order_densely(left, size - len(ids), rng)
-        more, later = rest.ids[0], -np.logaddexp(passed, -rest.values[0])
+        more, later = rest.ids[:, 0], -np.logaddexp(passed, -rest.values[:, 0])
     else:
         dense = draw_densely(query, size - len(ids), rng)
         more, later = dense.ids[:, 0], dense.values[:, 0].copy()

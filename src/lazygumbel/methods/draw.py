@@ -106,9 +106,9 @@ def order_draws(candidates: list[Candidates], size: int, rows: Ints, labels: Lab
     """The first `size` of each theta's candidates; the next one sets the threshold."""
     ranked = [c.largest(size + 1) for c in candidates]
     return OrderedDraws(
-        np.array([c.ids[:size] for c in ranked], dtype=np.int64).reshape(len(ranked), size),
-        np.array([c.logits[:size] for c in ranked]).reshape(len(ranked), size),
-        np.array([c.values[:size] for c in ranked]).reshape(len(ranked), size),
+        np.array([c.ids[:size] for c in ranked], dtype=np.int64).reshape(len(ranked), size).T,
+        np.array([c.logits[:size] for c in ranked]).reshape(len(ranked), size).T,
+        np.array([c.values[:size] for c in ranked]).reshape(len(ranked), size).T,
         np.array([c.values[size] if len(c.values) > size else -np.inf for c in ranked]),
         rows,
         labels,

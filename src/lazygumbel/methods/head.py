@@ -21,7 +21,13 @@ class Head(NamedTuple):
     floor: float
     """The smallest logit retrieved: an upper bound on the logits of the tail when the retrieval was exact."""
     rows: int
-    exact: bool
+    bound: float
+    """The probability at most that a row of the true head is missed: zero if none can be, not a number if unknown."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the top rows for certain."""
+        return self.bound == 0.0
 
     def taken(self, excluded: Ints) -> Ints:
         """Sorted ids that the tail must avoid: the head and what is excluded."""
@@ -45,7 +51,7 @@ def find_heads(query: Query, k: int) -> list[Head]:
             logits = found.scores[b].astype(np.float64) / query.temperature
             kept = slice(None) if not len(excluded) else np.isin(found.ids[b], excluded, invert=True)
             floor = float(logits[-1]) if asked < query.features.n else -np.inf
-            heads.append(Head(found.ids[b][kept], logits[kept], floor, int(rows[b]), found.exact))
+            heads.append(Head(found.ids[b][kept], logits[kept], floor, int(rows[b]), float(found.bound[b])))
         starved = any(len(h.ids) < min(k, query.left(b)) for b, h in enumerate(heads))
         if asked == query.features.n or not starved:
             return heads

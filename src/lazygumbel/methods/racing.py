@@ -117,7 +117,7 @@ def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Bat
         one = query.at(slice(b, b + 1))
         ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
         rows += query.features.n
-        if passed == -np.inf:  # not a row was raced for
+        if drawn == 0 and passed == -np.inf:  # not a row was raced for
             label, bound, rows = "exact", 0.0, query.features.n
     return Drawn(ids, values, rows, label, bound, int(found.violations[b]))
 
@@ -146,9 +146,9 @@ def pack_ordered(query: Query, drawn: Sequence[Drawn], size: int) -> OrderedDraw
     found = list(zip(range(query.size), drawn, strict=True))
     shape = query.size, size
     return OrderedDraws(
-        np.array([one.ids[:size] for one in drawn], dtype=np.int64).reshape(shape),
-        np.array([query.logits(b, one.ids[:size]) for b, one in found]).reshape(shape),
-        np.array([one.values[:size] for one in drawn]).reshape(shape),
+        np.array([one.ids[:size] for one in drawn], dtype=np.int64).reshape(shape).T,
+        np.array([query.logits(b, one.ids[:size]) for b, one in found]).reshape(shape).T,
+        np.array([one.values[:size] for one in drawn]).reshape(shape).T,
         np.array([one.values[size] if len(one.values) > size else -np.inf for one in drawn]),
         np.array([one.rows + size for one in drawn], dtype=np.int64),
         np.array([one.label for one in drawn], dtype="U10"),

@@ -82,8 +82,8 @@ def _sample_without_replacement(asked: Asked) -> Found:
     if not settings.log_prob:
         return Found(drawn)
     log_z = dist.log_partition(rng=asked.rng, exclude=asked.exclude)
-    value = np.minimum(drawn.logits - log_z.value[..., None], 0.0)
-    stderr = np.broadcast_to(log_z.stderr[..., None], value.shape)
+    value = np.minimum(drawn.logits - log_z.value, 0.0)
+    stderr = np.broadcast_to(log_z.stderr, value.shape)
     return Found(drawn, Estimate(value, stderr, log_z.rows, log_z.labels, bound=log_z.bound))
 
 
@@ -129,20 +129,21 @@ def _part_draws(found: Found, at: Where) -> Found:
 def _part_ordered(found: Found, at: Where) -> Found:
     drawn: OrderedDraws = found.result
     part = OrderedDraws(
-        drawn.ids[at, ...],
-        drawn.logits[at, ...],
-        drawn.values[at, ...],
+        drawn.ids[..., at],
+        drawn.logits[..., at],
+        drawn.values[..., at],
         drawn.threshold[at, ...],
         drawn.rows[at, ...],
         drawn.labels[at, ...],
         drawn.bound[at, ...],
     )
-    return Found(part, None if found.log_prob is None else _divide(found.log_prob, (at, ...), at))
+    return Found(part, None if found.log_prob is None else _divide(found.log_prob, (..., at), at))
 
 
 def _part_top_k(found: Found, at: Where) -> Found:
     top: TopK = found.result
-    return Found(TopK(top.ids[at, ...], top.scores[at, ...], top.rows[at, ...], top.exact, top.k))
+    bound = top.bound[at, ...]
+    return Found(TopK(top.ids[at, ...], top.scores[at, ...], top.rows[at, ...], top.exact, top.k, bound))
 
 
 def _part_first(found: Found, at: Where) -> Found:

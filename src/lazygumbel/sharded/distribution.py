@@ -17,7 +17,7 @@ from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
-from lazygumbel.results import HEURISTIC, Draws, Estimate, OrderedDraws, TopK
+from lazygumbel.results import HEURISTIC, Draws, Estimate, Mode, OrderedDraws, TopK
 from lazygumbel.sharded.requests import Lost, ShardError
 from lazygumbel.sharded.script import Ask, Ranges, Script, StandInPart, Unanswered, each_part
 
@@ -57,7 +57,7 @@ class ShardedDistribution:
     def sample_without_replacement(
         self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
     ) -> OrderedDraws:
-        """`size` distinct rows in the order of drawing: `ids` of shape batch shape + (size,)."""
+        """`size` distinct rows in the order of drawing: `ids` of shape (size,) + batch shape."""
         seed = _seed(rng)
         return self._run(lambda m: m.sample_without_replacement(size, method=method, rng=seed, exclude=exclude))
 
@@ -123,9 +123,10 @@ class ShardedDistribution:
         """The k most probable rows (as far as the indexes find them), with raw inner products."""
         return self._run(lambda m: m.top_k(k, exclude=exclude))
 
-    def mode(self, *, exclude: Exclude = None) -> Ints:
-        """The most probable row, shape batch shape. Bare ids cannot say what is missing: then it is an error."""
-        return self._run(lambda m: m.top_k(1, exclude=exclude), whole=True).ids[..., 0]
+    def mode(self, *, exclude: Exclude = None) -> Mode:
+        """The most probable row, shape batch shape. A shard that is missing might hold it: then it is an error."""
+        best = self._run(lambda m: m.top_k(1, exclude=exclude), whole=True)
+        return Mode(best.ids[..., 0], best.scores[..., 0], best.rows, best.bound)
 
     def _run(
         self,

@@ -9,7 +9,7 @@ from typing import Literal, Self
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids, check_number
-from lazygumbel.progress import Progress
+from lazygumbel.progress import ShowProgress
 from lazygumbel.sharded.distribution import ShardedDistribution
 from lazygumbel.sharded.features import ShardedFeatures
 from lazygumbel.sharded.manifest import Manifest
@@ -43,7 +43,7 @@ class ShardedModel:
         shards: int | Sequence[int] = 8,
         index: MakeIndex | None = None,
         rng: int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> None:
         """Write the rows of a model, or of the folder that holds one, as shards: each an ordinary model of its own.
 
@@ -62,7 +62,7 @@ class ShardedModel:
         shards: int | Sequence[int] = 8,
         index: MakeIndex | None = None,
         rng: int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> None:
         """Build shards over rows that need not fit in memory: a memory-mapped array, a file, or a list of files.
 

@@ -15,7 +15,7 @@ from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
 from lazygumbel.persist import read_config
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.sharded.manifest import MANIFEST, PLAN, Manifest, Shard, folder_of, read_json, version_of, write_json
 from lazygumbel.sharded.rows import Rows
 
@@ -47,12 +47,12 @@ def share_out(
     *,
     index: MakeIndex | None,
     rng: int | None,
-    progress: Progress | None,
+    progress: ShowProgress,
 ) -> Manifest:
     """Write the shards and their manifest; shards that an interrupted call finished are kept."""
     plan = _plan(rows, out, _bounds(rows.n, shards), rng)
     made: list[Shard] = []
-    with (progress or Silent()).task("building shards", rows.n) as task:
+    with choose(progress).task("building shards", rows.n) as task:
         for shard, (start, stop) in enumerate(pairwise(plan.bounds)):
             folder = out / folder_of(shard)
             if stop == start:
@@ -74,7 +74,8 @@ def _build(rows: Features, folder: Path, plan: _Plan, shard: int, index: MakeInd
         shutil.rmtree(folder)  # what an interrupted call left
     seeds = np.random.SeedSequence(plan.entropy).spawn(plan.shards)
     made = None if index is None else index(rows)
-    LogLinear.build(rows, index=made, rng=np.random.default_rng(seeds[shard])).save(folder)
+    rng = np.random.default_rng(seeds[shard])
+    LogLinear.build(rows, index=made, rng=rng, progress=False).save(folder)  # one bar, for all shards
 
 
 def _bounds(n: int, shards: int | Sequence[int]) -> list[int]:

@@ -5,16 +5,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel import kernels
 from lazygumbel.features import Features
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import Progress
 
-__all__ = ["Cells", "mean_rows"]
+__all__ = ["AXES", "Cells", "mean_rows"]
 
 _SAMPLE = 50_000
 """Rows whose residuals tell the covariance of all."""
 _LEAST_VARIANCE = 1e-30
-_AXES = 16
+AXES = 16
 """Directions in which residuals may vary more than in the others."""
 
 
@@ -51,7 +52,7 @@ class Cells(NamedTuple):
         d = features.d
         share = covariance.astype(np.float64) / trace if trace > _LEAST_VARIANCE else np.eye(d) / d
         values, vectors = np.linalg.eigh(share)
-        kept = min(_AXES, d)
+        kept = min(AXES, d)
         around = max(float(values[: d - kept].mean()) if d > kept else 0.0, 1e-4 / d)
         axes = (vectors[:, d - kept :] * np.sqrt(np.maximum(values[d - kept :] - around, 0.0))).T
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -80,11 +81,7 @@ def mean_rows(
     counts = np.bincount(cell_of, minlength=cells)
     with progress.task("averaging cells", features.n) as task:
         for ids, rows in features.blocks():
-            here = cell_of[ids]
-            order = np.argsort(here, kind="stable")
-            present, starts = np.unique(here[order], return_index=True)
-            sums[present] += np.add.reduceat(rows[order], starts, axis=0, dtype=np.float64)
-            squares += np.bincount(here, np.einsum("nd,nd->n", rows, rows), cells)
+            kernels.add_by_cell(rows, cell_of[ids], sums, squares)
             task.advance(len(ids))
     kept = np.flatnonzero(counts)
     means = (sums[kept] / counts[kept, None]).astype(np.float32)

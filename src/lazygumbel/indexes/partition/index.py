@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.checks import check_count, check_vectors
+from lazygumbel.datasets import rows_of
 from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
@@ -24,6 +25,7 @@ from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import Cells, mean_rows
+from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
     BY_BYTES,
@@ -39,9 +41,9 @@ from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Outlook, Race, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import assist, map_threads, submit
+from lazygumbel.threads import assist, get_threads, map_threads, submit
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
@@ -53,6 +55,8 @@ _ROUNDING_SHARE = 0.1
 """Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
+_CHANGED = 4096
+"""Rows taken out of a race that are put back one by one; with more, all are."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
@@ -161,14 +165,15 @@ class PartitionIndex:
         coordinates: tuple[int, int] | None = None,
         thetas: npt.ArrayLike | None = None,
         rng: np.random.Generator | int | None = None,
-        progress: Progress | None = None,
+        progress: ShowProgress = None,
     ) -> Self:
         """Train cells on a sample, store the rows cell by cell (a float32 copy), and code them.
 
         `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
         thetas like these, divided by their temperature, (B, d): by default rows of norm 20 over that of a typical one.
         """
-        features, progress, generator = Features.of(features), progress or Silent(), np.random.default_rng(rng)
+        progress, generator = choose(progress), np.random.default_rng(rng)
+        features = rows_of(features, progress)
         n, d = features.n, features.d
         cells = default_cells(n, d) if cells is None else check_count(cells, "cells")
         if n >= 2**31:
@@ -213,7 +218,7 @@ class PartitionIndex:
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
-        return pack(search, hits, rows, exact=False)
+        return pack(search, hits, rows, bound=_MISSED)
 
     @staticmethod
     def _candidates(run: Run, k: int, shared: bool) -> tuple[npt.NDArray[np.int64], int]:
@@ -244,6 +249,7 @@ class PartitionIndex:
     @classmethod
     def load(cls, reader: Reader, features: Features) -> Self:
         """Read back; the arrays stay memory-mapped."""
+        check_saved(reader, features)
         cells = Cells.load(reader)
         coder = Coder(*(reader.array(f"coder_{name}") for name in Coder._fields))
         index = cls(features, cells, coder, Coding.load(reader, Layout.of(cells.offsets)), Bytes.load(reader))
@@ -270,7 +276,7 @@ class PartitionIndex:
 
     def shares(self, thetas: int) -> bool:
         """Whether two threads should share a scan: for a theta alone, when it takes long enough to wake one."""
-        return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM
+        return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM and get_threads() > 1
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
         """How ceilings are to be, to draw `size` rows of a theta, but for quantiles; the slope is in units of these.
@@ -319,7 +325,7 @@ class PartitionIndex:
                 assist(kernels.assist, self.stored, asked, theta, number, race, claims)
             facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
             claims[OVER] = 1
-            yield Entered(Run(self.coding.sketch, self.rows, facts, ceilings, race), outlook, self.order)
+            yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where the codes of rows lie."""
@@ -342,6 +348,7 @@ class PartitionIndex:
                 np.empty(room),
                 np.empty(5),
                 np.empty((blocks, BLOCK), dtype=np.int16),
+                np.full(_CHANGED, -1, dtype=np.int64),
             )
         yield race
         self._spare.append(race)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from lazygumbel.features import Features
 from lazygumbel.progress import Progress
-from lazygumbel.threads import map_threads, one_blas_thread
+from lazygumbel.threads import capped_faiss, map_threads, one_blas_thread
 
 __all__ = ["assign_cells", "train_means"]
 
@@ -21,11 +21,9 @@ def train_means(
     features: Features, cells: int, rng: np.random.Generator, progress: Progress
 ) -> npt.NDArray[np.float32]:
     """At most `cells` means, trained on a random sample of the rows."""
-    import faiss
-
     size = min(cells * _ROWS_PER_CELL, features.n)
     ids = np.sort(rng.choice(features.n, size, replace=False))
-    with progress.task("training cells", 1) as task:
+    with progress.task("training cells", 1) as task, capped_faiss() as faiss:
         trainer = faiss.Kmeans(
             features.d,
             min(cells, size),

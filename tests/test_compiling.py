@@ -1,0 +1,52 @@
+"""Kernels where they cannot be kept on disk, or must not be compiled: slower, and the same answers."""
+
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+ANSWERS = """
+import numpy as np
+import lazygumbel as lg
+from lazygumbel import kernels
+
+rows = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+"""
+
+SCORES = """
+ids, query = np.arange(5), rows[0]
+print(lg.Features.of(rows).score(ids, query).tolist(), kernels.gather_dot.__module__)
+"""
+
+EVERYTHING = """
+model = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
+dist = model(rows[:2], temperature=0.5)
+print(dist.sample(3, rng=0).ids.tolist(), dist.top_k(3).ids.tolist(), np.round(dist.log_partition(rng=0).value, 4))
+print(dist.sample_without_replacement(3, rng=0).ids.tolist(), np.round(dist.expectation(rng=0).value[:, 0], 4))
+"""
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) | environment
+    return subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, env=environment)
+
+
+def test_without_a_place_for_compiled_code_it_is_compiled_anew_with_one_warning():
+    """As on a read-only installation whose user has no home."""
+    nowhere = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
+    found, usual = run(nowhere + ANSWERS + SCORES), run(ANSWERS + SCORES)
+    assert found.returncode == usual.returncode == 0, found.stderr
+    assert found.stdout == usual.stdout and "kernels.scoring" in usual.stdout
+    assert found.stderr.count("UserWarning: compiled code cannot be kept") == 1 and not usual.stderr
+
+
+@pytest.mark.parametrize("script", [SCORES, EVERYTHING], ids=["scores", "everything"])
+def test_with_numbas_compiler_off_the_reference_answers(script: str):
+    found, usual = run(ANSWERS + script, NUMBA_DISABLE_JIT="1"), run(ANSWERS + script)
+    assert found.returncode == usual.returncode == 0, found.stderr
+    if script == EVERYTHING:
+        assert found.stdout == usual.stdout
+    else:
+        assert "kernels.reference" in found.stdout

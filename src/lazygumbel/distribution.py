@@ -17,7 +17,7 @@ from lazygumbel.methods.head import find_heads
 from lazygumbel.methods.slate import slate_log_prob
 from lazygumbel.results import Draws, Estimate, Mode, Moments, OrderedDraws, TopK
 
-__all__ = ["Distribution", "Exclude", "Rng"]
+__all__ = ["Distribution", "Exclude", "Rng", "entropy_of", "exclusions"]
 
 Rng = np.random.Generator | np.random.SeedSequence | int | None
 Exclude = npt.ArrayLike | Set[int] | Sequence[npt.ArrayLike | Set[int]] | None
@@ -143,21 +143,26 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """log Pr(ids), for ids of shape sample shape + batch shape; excluded rows have minus infinity."""
-        asked, batch = self._ids(ids), len(self.batch_shape)
-        query = self.query(exclude)
+        logits, query = self.logits(ids, exclude=exclude), self.query(exclude)
         log_z = self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
-        flat = asked.reshape(prod(asked.shape[: asked.ndim - batch]), query.size)
-        logits = np.empty(flat.shape)
-        for b in range(query.size):
-            logits[:, b] = query.logits(b, flat[:, b])
-            logits[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
         return Estimate(
-            np.asarray(np.minimum(logits.reshape(asked.shape) - log_z.value, 0.0)),
-            np.broadcast_to(log_z.stderr, asked.shape).copy(),
-            np.asarray(log_z.rows + len(flat)),
+            np.asarray(np.minimum(logits - log_z.value, 0.0)),
+            np.broadcast_to(log_z.stderr, logits.shape).copy(),
+            np.asarray(log_z.rows + prod(logits.shape[: logits.ndim - len(self.batch_shape)])),
             log_z.labels,
             bound=log_z.bound,
         )
+
+    def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
+        """theta . phi / temperature of ids of shape sample shape + batch shape; minus infinity for excluded rows."""
+        asked, batch = self._ids(ids), len(self.batch_shape)
+        query = self.query(exclude)
+        flat = asked.reshape(prod(asked.shape[: asked.ndim - batch]), query.size)
+        found = np.empty(flat.shape)
+        for b in range(query.size):
+            found[:, b] = query.logits(b, flat[:, b])
+            found[np.isin(flat[:, b], query.excluded[b]), b] = -np.inf
+        return found.reshape(asked.shape)
 
     def log_prob_ordered(
         self,
@@ -196,12 +201,23 @@ class Distribution:
         exclude: Exclude = None,
     ) -> Estimate:
         """-E[log Pr(i)] in nats, shape batch shape."""
+        return entropy_of(self.mean_logit(rel_err=rel_err, method=method, rng=rng, exclude=exclude))
+
+    def mean_logit(
+        self,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """E[theta . phi / temperature], shape batch shape; merges, and `bound` is that of an entropy made from it."""
         chosen, query = self._estimator(method, rel_err), self.query(exclude)
         seen = self._shape(_look(chosen, query, _logit, rng))
         # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
         norms = np.linalg.norm(query.thetas.astype(np.float64), axis=1).reshape(self.batch_shape)
         bound = np.asarray(seen.bound * (1 + norms * query.features.max_norm / query.temperature))
-        return Estimate(*_entropy(seen.moments), seen.rows, seen.labels, bound=bound)
+        return Estimate.of_expectation(seen.moments, seen.rows, seen.labels, bound)
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the index finds them), with raw inner products."""
@@ -269,28 +285,42 @@ class Distribution:
 
     def query(self, exclude: Exclude = None) -> Query:
         """What methods are asked: the thetas as a batch, with what is excluded for each."""
-        size, n = self._query_all.size, self._index.features.n
         if exclude is None:
             return self._query_all
-        if self._is_per_theta(exclude):
-            each = cast("Sequence[npt.ArrayLike]", exclude)
-            if len(each) != size:
-                raise ValueError(f"exclude has {len(each)} entries, but there are {size} thetas")
-            excluded = tuple(_excluded_ids(e, n) for e in each)
-        else:
-            excluded = (_excluded_ids(cast("npt.ArrayLike", exclude), n),) * size
+        n = self._index.features.n
+        excluded = exclusions(exclude, self.batch_shape, n)
         if any(len(e) == n for e in excluded):
             raise ValueError("exclude leaves no row to draw from")
         return replace(self._query_all, excluded=excluded)
 
-    def _is_per_theta(self, exclude: Exclude) -> bool:
-        """One set for each theta: a list of arrays, or a (B, n) mask."""
-        if not self.batch_shape:
-            return False
-        if isinstance(exclude, np.ndarray):
-            return cast("npt.NDArray[Any]", exclude).ndim == 2
-        each = cast("list[Any]", exclude)
-        return isinstance(exclude, list | tuple) and any(isinstance(e, _SETS) or np.ndim(e) > 0 for e in each)
+
+def exclusions(exclude: Exclude, batch_shape: tuple[int, ...], n: int) -> tuple[Ints, ...]:
+    """For each theta the ids, of 0 to n - 1, that are left out: sorted and distinct."""
+    size = prod(batch_shape)
+    if not _is_per_theta(exclude, batch_shape):
+        return (_excluded_ids(cast("npt.ArrayLike", exclude), n),) * size
+    each = cast("Sequence[npt.ArrayLike]", exclude)
+    if len(each) != size:
+        raise ValueError(f"exclude has {len(each)} entries, but there are {size} thetas")
+    return tuple(_excluded_ids(e, n) for e in each)
+
+
+def entropy_of(mean_logit: Estimate) -> Estimate:
+    """The entropy, log Z - E[logit], from what `Distribution.mean_logit` found, of one set of rows or merged."""
+    if mean_logit.moments is None:
+        raise ValueError("mean_logit holds no moments, so no entropy can be formed")
+    values = _entropy(mean_logit.moments)
+    return Estimate(*values, mean_logit.rows, mean_logit.labels, bound=mean_logit.bound)
+
+
+def _is_per_theta(exclude: Exclude, batch_shape: tuple[int, ...]) -> bool:
+    """One set for each theta: a list of arrays, or a (B, n) mask."""
+    if not batch_shape:
+        return False
+    if isinstance(exclude, np.ndarray):
+        return cast("npt.NDArray[Any]", exclude).ndim == 2
+    each = cast("list[Any]", exclude)
+    return isinstance(exclude, list | tuple) and any(isinstance(e, _SETS) or np.ndim(e) > 0 for e in each)
 
 
 def _method(given: object, capability: type[T], name: str) -> T:

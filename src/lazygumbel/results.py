@@ -6,7 +6,7 @@ are one `functools.reduce`. Merging is associative, up to rounding in the estima
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan, log, sqrt
 from statistics import NormalDist
 from typing import Literal, cast
@@ -72,6 +72,8 @@ class TopK:
     k: int
     """How many were asked for; fewer are held only when there are fewer rows."""
     bound: Floats = field(default_factory=lambda: _UNKNOWN)
+    coverage: float = 1.0
+    """Share of the model's rows that were asked: less than one when shards are missing (see `lazygumbel.sharded`)."""
 
     def __post_init__(self) -> None:
         bound = _NEVER if self.exact else self.bound
@@ -102,6 +104,7 @@ class TopK:
             self.exact and other.exact,
             k,
             np.asarray(np.maximum(self.bound, other.bound)),
+            min(self.coverage, other.coverage),
         )
 
 
@@ -149,6 +152,8 @@ class Draws:
     labels: Labels
     bound: Floats = field(default_factory=lambda: _UNKNOWN)
     violations: Ints = field(default_factory=lambda: _NONE)
+    coverage: float = 1.0
+    """Share of the model's rows that were asked: less than one when shards are missing (see `lazygumbel.sharded`)."""
 
     def __post_init__(self) -> None:
         _settle_labels(self)
@@ -178,6 +183,7 @@ class Draws:
             _weaker(self.labels, other.labels),
             np.asarray(np.maximum(self.bound, other.bound)),
             np.asarray(self.violations + other.violations),
+            min(self.coverage, other.coverage),
         )
 
 
@@ -198,6 +204,8 @@ class OrderedDraws:
     rows: Ints
     labels: Labels
     bound: Floats = field(default_factory=lambda: _UNKNOWN)
+    coverage: float = 1.0
+    """Share of the model's rows that were asked: less than one when shards are missing (see `lazygumbel.sharded`)."""
 
     def __post_init__(self) -> None:
         _settle_labels(self)
@@ -254,6 +262,7 @@ class OrderedDraws:
             np.asarray(self.rows + other.rows),
             _weaker(self.labels, other.labels),
             np.asarray(np.maximum(self.bound, other.bound)),
+            min(self.coverage, other.coverage),
         )
 
 
@@ -322,6 +331,8 @@ class Estimate:
     labels: Labels
     moments: Moments | None = None
     bound: Floats = field(default_factory=lambda: _UNKNOWN)
+    coverage: float = 1.0
+    """Share of the model's rows that were asked: less than one when shards are missing (see `lazygumbel.sharded`)."""
 
     def __post_init__(self) -> None:
         _settle_labels(self)
@@ -379,7 +390,8 @@ class Estimate:
         if (self.moments.weighted is None) != (other.moments.weighted is None):
             raise ValueError("a log partition and an expectation do not merge")
         make = Estimate.of_log_partition if self.moments.weighted is None else Estimate.of_expectation
-        return make(self.moments + other.moments, rows, labels, np.asarray(np.maximum(self.bound, other.bound)))
+        made = make(self.moments + other.moments, rows, labels, np.asarray(np.maximum(self.bound, other.bound)))
+        return replace(made, coverage=min(self.coverage, other.coverage))
 
 
 def _settle_labels(result: "Draws | OrderedDraws | Estimate") -> None:

@@ -16,6 +16,7 @@ from lazygumbel.extras import require
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods import Bounded, Estimator, Sampler
 from lazygumbel.model import LogLinear
+from lazygumbel.protocols import Model
 from lazygumbel.results import Estimate, Moments
 
 require("torch", extra="torch")
@@ -52,7 +53,7 @@ class LogLinearLoss(torch.nn.Module):
 
     def __init__(
         self,
-        model: LogLinear,
+        model: Model,
         *,
         temperature: float = 1.0,
         method: Estimator | None = None,
@@ -60,7 +61,7 @@ class LogLinearLoss(torch.nn.Module):
         rng: Rng = None,
     ) -> None:
         super().__init__()
-        if not isinstance(model, LogLinear):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+        if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
             raise ValueError(f"model must be a LogLinear, not {type(model).__name__}: give LogLinear.build(rows)")
         _check_method(method)
         if reduction not in get_args(Reduction):
@@ -112,7 +113,7 @@ class Negatives(NamedTuple):
 
 
 def negatives(
-    model: LogLinear,
+    model: Model,
     theta: Tensor,
     k: int,
     *,
@@ -176,8 +177,9 @@ def _apply(function: type[Function], *arguments: object) -> Tensor:
     return cast("Tensor", cast("Any", function).apply(*arguments))
 
 
-def _default(model: LogLinear) -> Estimator | None:
-    return _TRAINING if isinstance(model.index, PartitionIndex) else None
+def _default(model: Model) -> Estimator | None:
+    indexed = isinstance(model, LogLinear) and isinstance(model.index, PartitionIndex)
+    return _TRAINING if indexed else None
 
 
 def _check_method(given: object, name: str = "method") -> None:
@@ -185,7 +187,7 @@ def _check_method(given: object, name: str = "method") -> None:
         raise ValueError(f"{name}: {given!r} cannot estimate log Z and E[phi] (it is no Estimator)")
 
 
-def _thetas(theta: Tensor, model: LogLinear) -> Vectors:
+def _thetas(theta: Tensor, model: Model) -> Vectors:
     """A checked batch (B, d), rounded to float32 like all thetas."""
     _check_tensor(theta, "theta")
     if theta.dtype not in (torch.float32, torch.float64):
@@ -196,7 +198,7 @@ def _thetas(theta: Tensor, model: LogLinear) -> Vectors:
     return check_vectors(theta.detach().numpy(), "theta", d)
 
 
-def _targets(target: Tensor, size: int, model: LogLinear) -> Ints:
+def _targets(target: Tensor, size: int, model: Model) -> Ints:
     _check_tensor(target, "target")
     if target.shape != (size,):
         raise ValueError(f"target must have shape ({size},), one id for each theta, not {tuple(target.shape)}")

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_count, check_ids
-from lazygumbel.distribution import Distribution, Rng
+from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
-from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.protocols import Asked, Model
 from lazygumbel.results import Label, weakest
 
 __all__ = ["Walk", "walk"]
@@ -76,7 +76,7 @@ class Walk:
 
 
 def walk(
-    model: LogLinear,
+    model: Model,
     steps: int,
     *,
     start: npt.ArrayLike | None = None,
@@ -122,7 +122,7 @@ class _Step(NamedTuple):
 class _Law:
     """Where chains go from the rows `at`, (chains,)."""
 
-    model: LogLinear
+    model: Model
     temperature: float
     method: Sampler | None
     rng: np.random.Generator
@@ -137,7 +137,7 @@ class _Law:
         drawn = self._at(at).sample((), method=self.method, rng=self.rng, exclude=at[:, None])
         return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
 
-    def _at(self, at: Ints) -> Distribution:
+    def _at(self, at: Ints) -> Asked:
         return self.model(self.model.features.gather(at), temperature=self.temperature)
 
 

@@ -1,6 +1,7 @@
 """The command line.
 
-`lazygumbel build | info | calibrate | top-k | sample | log-partition | log-prob | audit | fit | walk | paper | serve`.
+`lazygumbel build | info | calibrate | top-k | sample | log-partition | log-prob | audit | fit | walk | split | paper |
+serve`.
 """
 
 import sys
@@ -12,13 +13,14 @@ from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
 from lazygumbel.cli import queries as _queries
 from lazygumbel.cli import serve as _serve
+from lazygumbel.cli import sharded as _sharded
 from lazygumbel.cli import walk as _walk
 from lazygumbel.cli.options import app
 from lazygumbel.cli.others import add_commands
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _queries, _fit, _serve, _walk)
+_REGISTERED = (_commands, _queries, _fit, _serve, _sharded, _walk)
 """Modules that add commands to the app when they are imported."""
 add_commands(app)
 

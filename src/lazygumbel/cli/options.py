@@ -15,8 +15,10 @@ from lazygumbel.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
 from lazygumbel.model import LogLinear
+from lazygumbel.sharded import ShardedDistribution, ShardedModel
 
 __all__ = [
+    "AnyModel",
     "Exclude",
     "Json",
     "K",
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 app = typer.Typer(add_completion=False, help="Softmax models over millions of rows.")
+
+AnyModel = LogLinear | ShardedModel
 
 Model = Annotated[Path, typer.Argument(help="A folder written by `lazygumbel build`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,21 +68,19 @@ def show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | N
 
 
 def distribution(
-    model: LogLinear, theta: Path | None, row: int | None, name: str | None, temperature: float
-) -> Distribution:
+    model: AnyModel, theta: Path | None, row: int | None, name: str | None, temperature: float
+) -> Distribution | ShardedDistribution:
     return model(theta_of(model, theta, row, name), temperature=temperature)
 
 
-def theta_of(model: LogLinear, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
+def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
     """One theta, (d,), or several, (B, d), from exactly one of the three ways to give it."""
     if sum(given is not None for given in (theta, row, name)) != 1:
         raise ValueError("theta: give exactly one of --theta, --row and --name")
     if row is not None:
         return model.features.gather(np.asarray(row))
     if name is not None:
-        if model.features.names is None:
-            raise ValueError("name: the rows of this model have no names; use --row or --theta")
-        return model.features.gather(np.asarray(model.features.names.find(name)))
+        return model.features.gather(np.asarray(_find(model, name)))
     return read_thetas(Path(theta or ""), model.features.d)
 
 
@@ -110,28 +112,41 @@ def read_lines(path: Path, argument: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def read_ids(path: Path, model: LogLinear, argument: str) -> npt.NDArray[np.int64]:
+def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64]:
     """Ids from a file with one a line; or one name, unless all are numbers."""
     words = read_lines(path, argument)
     if not words:
         raise ValueError(f"{argument}: {path} holds no row; give one id or name a line")
     if all(re.fullmatch(r"[+-]?\d{1,18}", word) for word in words):
         return np.array([int(word) for word in words], dtype=np.int64)
-    names = model.features.names
-    if names is None:
+    if not _named(model):
         raise ValueError(f"{argument}: {path} holds names, but the rows of this model have none; give ids")
-    return np.array([names.find(word) for word in words], dtype=np.int64)
+    return np.array([_find(model, word) for word in words], dtype=np.int64)
 
 
-def excluded(model: LogLinear, path: Path | None) -> npt.NDArray[np.int64] | None:
+def excluded(model: AnyModel, path: Path | None) -> npt.NDArray[np.int64] | None:
     """The rows to leave out."""
     return None if path is None else check_ids(read_ids(path, model, "exclude"), "exclude", model.features.n)
 
 
-def names_of(model: LogLinear, ids: npt.NDArray[np.int64]) -> list[Any] | None:
+def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[Any] | None:
     """Names of rows, in nested lists as the ids are; None without names."""
+    if isinstance(model, ShardedModel):
+        return np.array(model.names(ids), dtype=np.object_).reshape(ids.shape).tolist() if _named(model) else None
     names = model.features.names
     return None if names is None else names[ids].tolist()
+
+
+def _named(model: AnyModel) -> bool:
+    return model.features.named if isinstance(model, ShardedModel) else model.features.names is not None
+
+
+def _find(model: AnyModel, name: str) -> int:
+    if isinstance(model, ShardedModel):
+        return model.find(name)
+    if model.features.names is None:
+        raise ValueError("name: the rows of this model have no names; use --row or --theta")
+    return model.features.names.find(name)
 
 
 def _show_version(asked: bool) -> None:

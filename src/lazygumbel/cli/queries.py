@@ -26,6 +26,7 @@ from lazygumbel.cli.options import (
     show_columns,
 )
 from lazygumbel.cli.samplers import ordered_sampler_of, sampler_of
+from lazygumbel.cli.sharded import Ray, opened
 from lazygumbel.methods import Estimator, Exhaustive, UniformTail
 from lazygumbel.model import LogLinear
 
@@ -78,18 +79,19 @@ def sample(
     method: Method = None,
     k: K = None,
     exclude: Exclude = None,
+    ray: Ray = None,
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Draw rows from the softmax."""
-    loaded = LogLinear.load(model)
-    dist, out = distribution(loaded, theta, row, name, temperature), excluded(loaded, exclude)
-    if without_replacement:
-        drawn = dist.sample_without_replacement(size, method=ordered_sampler_of(method, k), rng=seed, exclude=out)
-    else:
-        drawn = dist.sample(size, method=sampler_of(method, k), rng=seed, exclude=out)
-    ids = drawn.ids.T  # a list of rows for each theta
-    names = names_of(loaded, ids)
+    """Draw rows from the softmax, of a model or of shards."""
+    with opened(model, ray) as loaded:
+        dist, out = distribution(loaded, theta, row, name, temperature), excluded(loaded, exclude)
+        if without_replacement:
+            drawn = dist.sample_without_replacement(size, method=ordered_sampler_of(method, k), rng=seed, exclude=out)
+        else:
+            drawn = dist.sample(size, method=sampler_of(method, k), rng=seed, exclude=out)
+        ids = drawn.ids.T  # a list of rows for each theta
+        names = names_of(loaded, ids)
     result = {
         "ids": ids.tolist(),
         "values": drawn.values.T.tolist(),

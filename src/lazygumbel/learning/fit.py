@@ -67,6 +67,8 @@ def fit(
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
     `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
+    if not isinstance(model, LogLinear):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+        raise ValueError(f"model: fit reads all rows at every anchor and needs a LogLinear, not {type(model).__name__}")
     if resume and checkpoint is None:
         raise ValueError("resume needs checkpoint: the file to go on from")
     rows, shares = _check_rows(model, ids, weights)

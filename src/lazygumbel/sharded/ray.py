@@ -1,0 +1,268 @@
+"""`engine="ray"`: a worker process for each shard (or several), spread over the machines of a Ray cluster.
+
+Workers are given a path, a version and nothing else, so that Ray can start them anew anywhere; they memory-map the
+files, which every machine must see under the same path. A request is read-only and seeded: it is asked again, of the
+same worker when Ray has restarted it or of another one of the shard, until the deadline.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lazygumbel.extras import require
+from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
+from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests
+from lazygumbel.sharded.worker import ShardWorker
+
+__all__ = ["RayEngine"]
+
+_PAUSE = 0.1
+"""Seconds before a worker that went away is asked again."""
+_HEDGE = 0.25
+"""Share of the deadline after which another worker of the shard is asked as well."""
+_AT_ONCE = 4
+"""Calls that a worker takes on at once: a slow one must not hold up the next, nor a question after its health."""
+
+
+class RayWorker:
+    """A `ShardWorker` as an actor."""
+
+    def __init__(self, folder: str, version: str) -> None:
+        self._worker = ShardWorker(folder, version, _node)
+
+    def answer(self, requests: tuple[Request, ...]) -> Outcome:
+        """What came of the requests."""
+        return self._worker.answer(requests)
+
+    def warm_up(self) -> Outcome:
+        """Comes as soon as its files are open and its kernels compiled."""
+        return self._worker.warm_up()
+
+
+@dataclass(eq=False)
+class _Slot:
+    """One worker, whichever process it is at the moment, and what is known of it."""
+
+    shard: Shard
+    replica: int
+    actor: Any
+    last: Outcome | None = None
+    restarts: int = 0
+    error: str | None = None
+
+    def heard(self, outcome: Outcome) -> None:
+        """Take note of an outcome."""
+        if self.last is not None and (self.last.pid, self.last.node) != (outcome.pid, outcome.node):
+            self.restarts += 1
+        self.last = outcome
+        self.error = outcome.error or None
+
+    def health(self) -> Health:
+        """What is known."""
+        last = self.last
+        return Health(
+            shard=self.shard.shard,
+            replica=self.replica,
+            node=None if last is None else last.node,
+            pid=None if last is None else last.pid,
+            rows=self.shard.rows,
+            version=None if last is None else last.version,
+            restarts=self.restarts,
+            last_error=self.error,
+        )
+
+
+class RayEngine:
+    """Shards on a Ray cluster: the one at `address`, the one this process has joined, or one of its own."""
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        *,
+        address: str | None,
+        replicas: int,
+        deadline: float,
+        cpus: float,
+        startup: float,
+    ) -> None:
+        self._ray: Any = require("ray", extra="ray")
+        self._deadline = deadline
+        shards = [shard for shard in manifest.shards if shard.rows]
+        self._joined = _join(self._ray, address, cpus * len(shards) * replicas)
+        actor = self._ray.remote(RayWorker).options(
+            num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
+        )
+        self._slots: dict[int, list[_Slot]] = {shard.shard: [] for shard in shards}
+        for replica in range(replicas):
+            # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
+            turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
+            for shard in turned:
+                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), str(shard.version))
+                self._slots[shard.shard].append(_Slot(shard, replica, handle))
+        self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
+
+    def ask(self, requests: Requests) -> Replies:
+        """One wait for all shards; what fails is asked again until the deadline."""
+        slots = {shard: self._slots[shard] for shard in requests}
+        return _FanOut(self._ray, slots, requests, self._deadline).run()
+
+    def health(self) -> list[Health]:
+        """One record a worker; each is asked, and those that do not answer in time say so."""
+        self._hear({slot.actor.answer.remote(()): slot for slot in self._all()}, self._deadline)
+        return [slot.health() for slot in self._all()]
+
+    def close(self) -> None:
+        """End the workers; leave the cluster if it was joined for them."""
+        if self._ray.is_initialized():
+            for slot in self._all():
+                self._ray.kill(slot.actor)
+            if self._joined:
+                self._ray.shutdown()
+        self._slots = {}
+
+    def _all(self) -> list[_Slot]:
+        return [slot for shard in self._slots.values() for slot in shard]
+
+    def _hear(self, calls: dict[Any, _Slot], seconds: float) -> None:
+        """Take note of how every worker fares."""
+        ready, late = self._ray.wait(list(calls), num_returns=len(calls), timeout=seconds)
+        for call in ready:
+            try:
+                calls[call].heard(self._ray.get(call))
+            except self._ray.exceptions.RayError as error:
+                calls[call].error = _words(error)
+        for call in late:
+            calls[call].error = f"no answer within {seconds:g} s"
+
+
+class _FanOut:
+    """One round of questions. A shard may be asked several times; the first answer counts."""
+
+    def __init__(self, ray: Any, slots: dict[int, list[_Slot]], requests: Requests, deadline: float) -> None:
+        self._ray, self._slots, self._requests, self._deadline = ray, slots, requests, deadline
+        self._until = time.monotonic() + deadline
+        self._calls: dict[Any, _Slot] = {}
+        self._due: list[tuple[float, int, int]] = []
+        """When to ask which shard, and which of its workers."""
+        self._refused: dict[int, set[int]] = {shard: set() for shard in slots}
+        """Workers that have other files, which no retry will change."""
+        self._replies = Replies()
+
+    def run(self) -> Replies:
+        """All answers, or those until the deadline."""
+        now = time.monotonic()
+        self._due = [(now, shard, 0) for shard in self._slots]
+        while self._open() and (now := time.monotonic()) < self._until:
+            self._launch(now)
+            pause = min([self._until, *(when for when, _, _ in self._due)]) - time.monotonic()
+            if not self._calls:
+                time.sleep(max(pause, 0.0))
+                continue
+            ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=max(pause, 0.0))
+            for call in ready:
+                self._settle(call)
+        self._give_up()
+        return self._replies
+
+    def _open(self) -> list[int]:
+        done = self._replies
+        return [shard for shard in self._slots if shard not in done.answers and shard not in done.lost]
+
+    def _launch(self, now: float) -> None:
+        waiting = set(self._open())
+        ripe = [(shard, replica) for when, shard, replica in self._due if when <= now and shard in waiting]
+        self._due = [due for due in self._due if due[0] > now and due[1] in waiting]
+        for shard, replica in ripe:
+            slots = self._slots[shard]
+            slot = slots[replica % len(slots)]
+            self._calls[slot.actor.answer.remote(self._requests[shard])] = slot
+            if replica + 1 < len(slots):
+                self._due.append((now + _HEDGE * self._deadline, shard, replica + 1))
+
+    def _settle(self, call: Any) -> None:
+        slot = self._calls.pop(call)
+        shard = slot.shard.shard
+        try:
+            outcome: Outcome = self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            slot.error = _words(error)
+            self._again(shard, slot)
+            return
+        slot.heard(outcome)
+        if shard in self._replies.answers:
+            return
+        if outcome.status == "invalid":
+            self._cancel(list(self._calls))
+            raise ValueError(outcome.error)
+        if outcome.status == "answered":
+            self._replies.answers[shard] = outcome.results
+            return
+        if outcome.status == "refused":
+            self._refused[shard].add(slot.replica)
+        if len(self._refused[shard]) == len(self._slots[shard]):
+            self._replies.lost[shard] = Lost(shard, outcome.error)
+        else:
+            self._again(shard, slot)
+
+    def _again(self, shard: int, slot: _Slot) -> None:
+        self._due.append((time.monotonic() + _PAUSE, shard, slot.replica + 1))
+
+    def _give_up(self) -> None:
+        for shard in self._open():
+            said = "; ".join(slot.error for slot in self._slots[shard] if slot.error)
+            reason = f"no answer within {self._deadline:g} s" + (f" ({said})" if said else "")
+            for slot in self._slots[shard]:
+                slot.error = slot.error or reason
+            self._replies.lost[shard] = Lost(shard, reason)
+        self._cancel(list(self._calls))
+
+    def _cancel(self, calls: Sequence[Any]) -> None:
+        """What has not begun need not begin; what has begun goes on, unheard."""
+        for call in calls:
+            self._ray.cancel(call, recursive=False)
+
+
+def _join(ray: Any, address: str | None, cpus: float) -> bool:
+    """Join a cluster, unless this process is part of one; whether it did."""
+    if ray.is_initialized():
+        held = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", held):
+            raise ValueError(f"address: this process is part of the cluster at {held!r} already, not {address!r}")
+        return False
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Workers that have nothing to do cost nothing: there may be more of them than cores.
+        own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
+        return True
+    try:
+        _knock(address)
+        ray.init(address=address, **quiet)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"address: no Ray cluster answers at {address!r} ({_words(error)})") from None
+    return True
+
+
+def _knock(address: str) -> None:
+    """`OSError` where nobody listens, which Ray itself would only say after two minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=5.0):
+            pass
+
+
+def _node() -> str:
+    ray: Any = require("ray", extra="ray")
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _words(error: Exception) -> str:
+    """The first line of what Ray says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,115 @@
+"""What goes to a shard and what comes back, the same for every engine; and what an engine is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Engine", "Health", "Lost", "Outcome", "Replies", "Request", "Requests", "ShardError", "Verb"]
+
+Verb = Literal[
+    "sample",
+    "sample_without_replacement",
+    "log_partition",
+    "expectation",
+    "mean_logit",
+    "logits",
+    "top_k",
+    "gather",
+    "names",
+    "find",
+]
+"""Verbs of `Distribution` that need a theta, and three that ask for rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One question about the rows of a shard, in the shard's own ids. Read-only and seeded: it can be asked again."""
+
+    verb: Verb
+    arguments: Mapping[str, Any]
+    thetas: npt.NDArray[np.float32] | None = None
+    temperature: float = 1.0
+
+
+Requests = Mapping[int, tuple[Request, ...]]
+"""What each shard is asked in one fan-out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """How a worker fared with some requests."""
+
+    status: Literal["answered", "invalid", "refused", "failed"]
+    """invalid: the request can never be answered. refused: the files are of another version. failed: worth a retry."""
+    results: tuple[Any, ...]
+    error: str
+    version: str | None
+    pid: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A shard that did not answer, and why."""
+
+    shard: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"shard {self.shard}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Replies:
+    """What came of one fan-out: every shard that was asked either answered or is lost."""
+
+    answers: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+    lost: dict[int, Lost] = field(default_factory=dict[int, Lost])
+
+
+@dataclass(frozen=True)
+class Health:
+    """How one worker of a shard is doing, as far as this connection knows."""
+
+    shard: int
+    replica: int
+    node: str | None
+    """Where it runs; None when it never answered."""
+    pid: int | None
+    rows: int
+    version: str | None
+    """Of the files that it has open; None when it has none open."""
+    restarts: int
+    """How often it was found to run as another process than before."""
+    last_error: str | None
+    """The last thing that went wrong since it last answered."""
+
+
+class ShardError(ConnectionError):
+    """Shards that did not answer; `lost` names each and says why."""
+
+    def __init__(self, lost: Mapping[int, Lost]) -> None:
+        self.lost = [lost[shard] for shard in sorted(lost)]
+        super().__init__("; ".join(map(str, self.lost)))
+
+
+class Engine(Protocol):
+    """Where shards run."""
+
+    def ask(self, requests: Requests) -> Replies:
+        """One fan-out: every shard is asked at the same time, and again until the deadline where that may help.
+
+        `ValueError` when a request can never be answered.
+        """
+        ...
+
+    def health(self) -> list[Health]:
+        """One record a worker."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds; nothing can be asked afterwards."""
+        ...

@@ -1,0 +1,188 @@
+"""A verb of `MergedDistribution`, run before its answers are there: what it would ask of which shard, and replay.
+
+The verb is run with stand-ins for its parts. Each question that has no answer yet is noted; all that were noted go to
+the shards in one fan-out, and the verb is run again. A verb asks the same questions in the same order each time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
+from lazygumbel.sharded.manifest import Manifest, Shard
+from lazygumbel.sharded.requests import Lost, Replies, Request, Requests, ShardError, Verb
+
+__all__ = ["Ask", "Ranges", "Script", "StandInPart", "Unanswered", "each_part"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+Ask = Callable[[Requests], Replies]
+"""One fan-out; raises when shards are lost and must not be."""
+
+
+class Ranges:
+    """Which shard has a row: shards hold consecutive ids. Places count the shards that have rows."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.shards = [shard for shard in manifest.shards if shard.rows]
+        self.size = manifest.n
+        self._starts = np.array([shard.start for shard in self.shards], dtype=np.int64)
+
+    def find(self, ids: Ints) -> tuple[Ints, Ints]:
+        """For each id the place of its shard, and its id there."""
+        place = np.searchsorted(self._starts, ids, side="right") - 1
+        return place, ids - self._starts[place]
+
+
+class _Key(NamedTuple):
+    """One question of a verb: the how-manieth of its kind that it asks a shard."""
+
+    shard: int
+    verb: Verb
+    turn: int
+
+
+class Unanswered(Exception):  # a signal, not an error
+    """A verb needs answers that are not there yet."""
+
+
+class _Missing(Exception):  # a signal, not an error
+    """A verb needs answers that will not come."""
+
+    def __init__(self, lost: Lost) -> None:
+        super().__init__(str(lost))
+        self.lost = lost
+
+
+@dataclass(eq=False)
+class Script:
+    """What was asked and answered in one call of a verb."""
+
+    answers: dict[_Key, Any] = field(default_factory=dict[_Key, Any])
+    wanted: dict[_Key, Request] = field(default_factory=dict[_Key, Request])
+    lost: dict[int, Lost] = field(default_factory=dict[int, Lost])
+    turns: dict[tuple[int, Verb], int] = field(default_factory=dict[tuple[int, Verb], int])
+
+    def answer(self, shard: int, request: Request) -> Any:
+        """The answer, if it is there."""
+        turn = self.turns.get((shard, request.verb), 0)
+        self.turns[shard, request.verb] = turn + 1
+        key = _Key(shard, request.verb, turn)
+        if shard in self.lost:
+            raise _Missing(self.lost[shard])
+        if key not in self.answers:
+            self.wanted[key] = replace(request, arguments=_seeded(request.arguments, turn))
+            raise Unanswered
+        return self.answers[key]
+
+    def fetch(self, ask: Ask) -> None:
+        """Have everything that is wanted answered, in one fan-out."""
+        keys: dict[int, list[_Key]] = {}
+        for key in self.wanted:
+            keys.setdefault(key.shard, []).append(key)
+        replies = ask({shard: tuple(self.wanted[key] for key in asked) for shard, asked in keys.items()})
+        for shard, results in replies.answers.items():
+            self.answers.update(zip(keys[shard], results, strict=True))
+        self.lost.update(replies.lost)
+        self.wanted.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class _StandIn:
+    """What a part answers at some thetas, asked of the shard by way of the script."""
+
+    shard: int
+    thetas: npt.NDArray[np.float32]
+    temperature: float
+    script: Script
+
+    def sample(self, size: int, **given: Any) -> Draws:
+        return self._ask("sample", size=size, **given)
+
+    def sample_without_replacement(self, size: int, **given: Any) -> OrderedDraws:
+        return self._ask("sample_without_replacement", size=size, **given)
+
+    def log_partition(self, **given: Any) -> Estimate:
+        return self._ask("log_partition", **given)
+
+    def expectation(self, f: Any, **given: Any) -> Estimate:
+        return self._ask("expectation", f=f, **given)
+
+    def mean_logit(self, **given: Any) -> Estimate:
+        return self._ask("mean_logit", **given)
+
+    def top_k(self, k: int, **given: Any) -> TopK:
+        return self._ask("top_k", k=k, **given)
+
+    def logits(self, ids: Ints) -> Floats:
+        try:
+            return self._ask("logits", ids=ids)
+        except _Missing:  # the other shards still know theirs
+            return np.full(ids.shape, np.nan)
+
+    def _ask(self, verb: Verb, **given: Any) -> Any:
+        return self.script.answer(self.shard, Request(verb, given, self.thetas, self.temperature))
+
+
+class _Ids:
+    """The ids of a shard's rows, without a table of them."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._start, self._rows = shard.start, shard.rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, places: Ints) -> Ints:
+        return places + self._start
+
+
+@dataclass(frozen=True, eq=False)
+class StandInPart:
+    shard: Shard
+    script: Script
+
+    @property
+    def ids(self) -> Ints:
+        return cast("Ints", _Ids(self.shard))
+
+    @property
+    def count(self) -> int:
+        return self.shard.rows
+
+    def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> _StandIn:
+        return _StandIn(self.shard.shard, theta, temperature, self.script)
+
+
+def each_part(function: Callable[[int], T], parts: Iterable[int]) -> Iterator[T]:
+    """Ask every part, so that all that is wanted is known; then say that it is. Missing parts answer None."""
+    found: list[Any] = []
+    lost: dict[int, Lost] = {}
+    unanswered = False
+    for part in parts:
+        try:
+            found.append(function(part))
+        except Unanswered:
+            unanswered = True
+        except _Missing as missing:
+            lost[missing.lost.shard] = missing.lost
+            found.append(None)
+    if unanswered:
+        raise Unanswered
+    if lost and all(one is None for one in found):  # others that answered had no row to offer
+        raise ShardError(lost)
+    return iter(cast("Sequence[T]", found))
+
+
+def _seeded(given: Mapping[str, Any], turn: int) -> dict[str, Any]:
+    """The same with a seed, of which a shard draws the same numbers however often it is asked."""
+    made_of: Any = given["rng"].bit_generator.seed_seq if "rng" in given else None
+    if made_of is None:
+        return dict(given)
+    seed = np.random.SeedSequence(made_of.entropy, spawn_key=(*made_of.spawn_key, turn))
+    return dict(given) | {"rng": seed}

@@ -1,0 +1,74 @@
+"""`engine="threads"`: all shards in this process, a thread each. The reference, and the engine for one machine."""
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from lazygumbel.sharded.manifest import Manifest, folder_of
+from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Requests
+from lazygumbel.sharded.worker import ShardWorker
+
+__all__ = ["ThreadsEngine"]
+
+
+class ThreadsEngine:
+    """Shards of this process. One that misses the deadline is not stopped: its answer is dropped when it comes."""
+
+    def __init__(self, path: Path, manifest: Manifest, *, deadline: float) -> None:
+        self._deadline = deadline
+        self._shards = {shard.shard: shard for shard in manifest.shards if shard.rows}
+        self._workers = {
+            number: ShardWorker(str(path / folder_of(number)), str(shard.version), lambda: "this process")
+            for number, shard in self._shards.items()
+        }
+        self._last: dict[int, Outcome] = {}
+        self._errors: dict[int, str] = {}
+        for worker in self._workers.values():
+            worker.warm_up()  # or the first question might pass its deadline while kernels compile
+        # Not the pool of the kernels, whose threads these would wait for.
+        self._pool = ThreadPoolExecutor(2 * len(self._workers), thread_name_prefix="lazygumbel-shard")
+
+    def ask(self, requests: Requests) -> Replies:
+        """Every shard on a thread of its own."""
+        futures = {shard: self._pool.submit(self._workers[shard].answer, asked) for shard, asked in requests.items()}
+        wait(futures.values(), timeout=self._deadline)
+        replies = Replies()
+        for shard, future in futures.items():
+            self._settle(shard, future, replies)
+        return replies
+
+    def health(self) -> list[Health]:
+        """One record a shard."""
+        self.ask(dict.fromkeys(self._shards, ()))
+        return [self._health(shard) for shard in self._shards]
+
+    def close(self) -> None:
+        """End the threads, when they are done."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _settle(self, shard: int, future: "Future[Outcome]", replies: Replies) -> None:
+        self._errors.pop(shard, None)
+        if not future.done():
+            future.cancel()
+            self._errors[shard] = f"no answer within {self._deadline:g} s"
+        else:
+            outcome = self._last[shard] = future.result()
+            if outcome.status == "invalid":
+                raise ValueError(outcome.error)
+            if outcome.status == "answered":
+                replies.answers[shard] = outcome.results
+                return
+            self._errors[shard] = outcome.error
+        replies.lost[shard] = Lost(shard, self._errors[shard])
+
+    def _health(self, shard: int) -> Health:
+        last = self._last.get(shard)
+        return Health(
+            shard=shard,
+            replica=0,
+            node=None if last is None else last.node,
+            pid=None if last is None else last.pid,
+            rows=self._shards[shard].rows,
+            version=None if last is None else last.version,
+            restarts=0,
+            last_error=self._errors.get(shard),
+        )

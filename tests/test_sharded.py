@@ -1,0 +1,317 @@
+"""Shards in this process (`engine="threads"`): every verb against the unsplit model, files, and what goes wrong."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lazygumbel as lg
+from lazygumbel import Features, LogLinear, PartitionIndex
+from lazygumbel.cli import app
+from lazygumbel.sharded import ShardedModel, ShardError
+from lazygumbel.sharded.worker import ShardWorker
+from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
+
+N, D = 2_000, 8
+ROWS = 3 * make_rows(N, D, varied=True, seed=2)
+NAMES = [f"row {i}" for i in range(N)]
+THETAS = make_rows(5, D, seed=9)
+LAYOUTS: dict[str, int | list[int]] = {"1": 1, "2": 2, "5, one tiny, one empty": [900, 3, 0, 697, 400]}
+
+
+def by_codes(rows: Features) -> PartitionIndex:
+    """A small partition index, so that draws are by race and sums are estimates."""
+    return PartitionIndex.build(rows, cells=min(10, rows.n), rng=0)
+
+
+@pytest.fixture(scope="module")
+def whole() -> LogLinear:
+    return LogLinear.build(Features.of(ROWS, names=NAMES))
+
+
+@pytest.fixture(scope="module", params=list(LAYOUTS), ids=list(LAYOUTS))
+def sharded(request: pytest.FixtureRequest, whole: LogLinear, tmp_path_factory: pytest.TempPathFactory) -> ShardedModel:
+    out = tmp_path_factory.mktemp("shards") / "out"
+    ShardedModel.split(whole, out, shards=LAYOUTS[request.param], rng=0)
+    return ShardedModel.connect(out, engine="threads")
+
+
+@pytest.fixture
+def folder(whole: LogLinear, tmp_path: Path) -> Path:
+    ShardedModel.split(whole, tmp_path / "out", shards=3, rng=0)
+    return tmp_path / "out"
+
+
+def test_draws_follow_the_softmax_over_all_rows(sharded: ShardedModel) -> None:
+    drawn = sharded(THETAS[0]).sample(20_000, rng=1)
+    assert chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0])) > 1e-3
+    assert drawn.label == "exact" and drawn.coverage == 1.0 and drawn.rows == N
+    without_one = drawn.ids[(drawn.ids < 900) | (drawn.ids >= 1_000)]  # the control: a shard that never wins
+    assert chi_square_p(without_one, probabilities_of(ROWS, THETAS[0])) < 1e-6
+
+
+def test_exact_answers_are_those_of_the_unsplit_model(sharded: ShardedModel, whole: LogLinear) -> None:
+    for theta in (THETAS[0], THETAS):
+        ours, theirs = sharded(theta, temperature=0.5), whole(theta, temperature=0.5)
+        ids = np.random.default_rng(0).integers(N, size=(4, *theta.shape[:-1]))
+        for exclude in (None, np.arange(0, N, 3), np.arange(890, 1_700)):
+            for verb in ("log_partition", "expectation", "entropy"):
+                mine, other = getattr(ours, verb)(exclude=exclude), getattr(theirs, verb)(exclude=exclude)
+                np.testing.assert_allclose(mine.value, other.value, rtol=1e-5, atol=1e-5)
+                assert mine.value.shape == other.value.shape and mine.label == "exact"
+            found = ours.log_prob(ids, exclude=exclude)
+            np.testing.assert_allclose(found.value, theirs.log_prob(ids, exclude=exclude).value, rtol=1e-5, atol=1e-5)
+            top = ours.top_k(1_000, exclude=exclude)
+            expected = theirs.top_k(1_000, exclude=exclude)
+            np.testing.assert_array_equal(top.ids, expected.ids)
+            assert top.exact and top.scores.shape == expected.scores.shape
+            mode = ours.mode(exclude=exclude)
+            np.testing.assert_array_equal(mode.ids, theirs.mode(exclude=exclude).ids)
+            assert mode.exact
+
+
+def test_ordered_draws_start_like_the_softmax_and_never_repeat(sharded: ShardedModel) -> None:
+    copies = np.tile(THETAS[0], (3_000, 1))
+    drawn = sharded(copies).sample_without_replacement(7, rng=3)
+    assert drawn.ids.shape == (7, 3_000) and drawn.label == "exact"
+    assert chi_square_p(drawn.ids[0], probabilities_of(ROWS, THETAS[0])) > 1e-3
+    assert (np.diff(np.sort(drawn.ids, axis=0), axis=0) > 0).all()
+    truth = np.log(np.exp(ROWS.astype(np.float64) @ THETAS[0]).sum())
+    assert mean_p(np.exp(drawn.log_partition - truth), 1.0) > 1e-3
+
+
+def test_all_rows_can_be_drawn_without_replacement(sharded: ShardedModel) -> None:
+    kept = np.array([1, 899, 900, 902, 1_500, 1_999])
+    drawn = sharded(THETAS).sample_without_replacement(6, exclude=np.setdiff1d(np.arange(N), kept), rng=0)
+    np.testing.assert_array_equal(np.sort(drawn.ids, axis=0), np.tile(kept[:, None], (1, 5)))
+    with pytest.raises(ValueError, match="only 6 rows"):
+        sharded(THETAS).sample_without_replacement(7, exclude=np.setdiff1d(np.arange(N), kept))
+
+
+def test_thetas_with_exclusions_of_their_own_draw_what_is_left(sharded: ShardedModel) -> None:
+    each = [np.arange(900), np.arange(900, 1_600), [0], np.arange(3, N), np.arange(1, N)]
+    drawn = sharded(THETAS).sample(200, exclude=each, rng=0)
+    for b, excluded in enumerate(each):
+        assert not np.isin(drawn.ids[:, b], excluded).any()
+    assert (drawn.ids[:, 4] == 0).all() and len(np.unique(drawn.ids[:, 0])) > 20
+
+
+def test_equal_seeds_give_equal_draws(sharded: ShardedModel) -> None:
+    dist = sharded(THETAS)
+    np.testing.assert_array_equal(dist.sample(50, rng=4).ids, dist.sample(50, rng=4).ids)
+    generator = np.random.default_rng(4)
+    first, second = dist.sample(50, rng=generator).ids, dist.sample(50, rng=generator).ids
+    assert (first != second).any()
+
+
+def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel) -> None:
+    ids = np.array([[0, 1_999], [902, 900]])
+    np.testing.assert_array_equal(sharded.features.gather(ids), ROWS[ids])
+    assert sharded.names(ids) == ["row 0", "row 1999", "row 902", "row 900"]
+    assert sharded.find("row 901") == 901
+    with pytest.raises(ValueError, match="no row is named 'nobody'"):
+        sharded.find("nobody")
+
+
+def test_a_walk_runs_over_shards(sharded: ShardedModel) -> None:
+    walked = lg.walk(sharded, 5, chains=400, start=3, temperature=2.0, stay=False, rng=0)
+    assert walked.exact and walked.n == N
+    expected = probabilities_of(ROWS, ROWS[3], 2.0, exclude=[3])
+    assert chi_square_p(walked.ids[0], expected, least=10) > 1e-3
+
+
+def test_a_loss_over_shards_has_the_value_and_gradient_of_the_unsplit_one(
+    sharded: ShardedModel, whole: LogLinear
+) -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    from lazygumbel.torch import LogLinearLoss, negatives
+
+    target, found = torch.tensor([0, 901, 1_999, 5, 5]), []
+    for model in (sharded, whole):
+        theta = torch.tensor(THETAS, requires_grad=True)
+        loss = LogLinearLoss(model, temperature=0.7, rng=0)(theta, target)
+        loss.backward()
+        found.append((loss.item(), theta.grad.numpy()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
+    drawn = negatives(sharded, torch.tensor(THETAS), 4, rng=0)
+    expected = whole(THETAS).log_prob(drawn.ids.numpy().T).value.T
+    np.testing.assert_allclose(drawn.log_propensity.numpy(), expected, rtol=1e-4)
+
+
+def test_labels_and_bounds_survive(tmp_path: Path) -> None:
+    ShardedModel.split(LogLinear.build(ROWS), tmp_path / "out", shards=[1_200, 800], index=by_codes, rng=0)
+    dist = ShardedModel.connect(tmp_path / "out", engine="threads", deadline=120)(THETAS)  # kernels may compile
+    drawn = dist.sample(3, method=lg.Bounded(delta=1e-5), rng=0)
+    assert drawn.label in ("bounded", "exact") and np.nanmax(drawn.bound) <= 1e-5
+    estimate = dist.log_partition(rel_err=0.05, rng=0)
+    truth = np.log(np.exp(ROWS.astype(np.float64) @ THETAS.T.astype(np.float64)).sum(axis=0))
+    assert (np.abs(estimate.value - truth) < 0.25).all() and estimate.label in ("bounded", "exact")
+    assert dist.sample(2, method=lg.TopKOnly(k=10), rng=0).label == "heuristic"
+
+
+def test_many_files_and_memory_maps_make_the_same_shards(tmp_path: Path) -> None:
+    paths: list[str] = []
+    for i, part in enumerate(np.split(ROWS, [300, 301, 1_500])):
+        paths.append(str(tmp_path / f"part-{i}.npy"))
+        np.save(paths[-1], part)
+    np.save(tmp_path / "all.npy", ROWS)
+    sources = [paths, tmp_path / "all.npy", np.load(tmp_path / "all.npy", mmap_mode="r"), ROWS]
+    found: list[np.ndarray] = []
+    for i, source in enumerate(sources):
+        ShardedModel.build(source, tmp_path / f"out-{i}", shards=3, rng=0)
+        with ShardedModel.connect(tmp_path / f"out-{i}", engine="threads") as model:
+            np.testing.assert_array_equal(model.features.gather(np.arange(N)), ROWS)
+            found.append(model(THETAS).sample(20, rng=1).ids)
+    assert all((other == found[0]).all() for other in found)
+
+
+def test_an_interrupted_split_goes_on_where_it_was(
+    whole: LogLinear, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.save(tmp_path / "model")
+    out, saves = tmp_path / "out", []
+
+    def save(self: LogLinear, path: Path) -> None:
+        if len(saves) == 2:
+            saves.append("cut")
+            raise KeyboardInterrupt
+        saves.append(path.name)
+        original(self, path)
+
+    original = LogLinear.save
+    monkeypatch.setattr(LogLinear, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        ShardedModel.split(tmp_path / "model", out, shards=4, rng=0)
+    with pytest.raises(ValueError, match="to finish it"):
+        ShardedModel.connect(out, engine="threads")
+    with pytest.raises(ValueError, match="other rows or sizes"):
+        ShardedModel.split(tmp_path / "model", out, shards=5, rng=0)
+    ShardedModel.split(tmp_path / "model", out, shards=4, rng=0)
+    assert saves == ["shard-000", "shard-001", "cut", "shard-002", "shard-003"]
+    assert not (out / "plan.json").exists()
+    facts = json.loads((out / "manifest.json").read_text())
+    assert [(s["start"], s["stop"]) for s in facts["shards"]] == [(0, 500), (500, 1000), (1000, 1500), (1500, 2000)]
+    LogLinear.load(out / "shard-001")  # an ordinary model
+    with pytest.raises(ValueError, match="holds a sharded model already"):
+        ShardedModel.split(tmp_path / "model", out, shards=4, rng=0)
+
+
+def test_a_shard_of_another_version_is_refused_by_name(folder: Path) -> None:
+    LogLinear.build(ROWS[:667]).save(folder / "shard-001")
+    model = ShardedModel.connect(folder, engine="threads")
+    with pytest.raises(ShardError, match=r"shard 1: .*holds version .* was expected"):
+        model(THETAS).sample(1)
+    assert [record.last_error is None for record in model.health()] == [True, False, True]
+
+
+def test_a_missing_shard_can_be_left_out_and_the_answer_says_so(folder: Path) -> None:
+    model = ShardedModel.connect(folder, engine="threads", missing="partial")
+    assert model(THETAS).sample(2, rng=0).coverage == 1.0
+    (folder / "shard-002" / "config.json").rename(folder / "shard-002" / "away.json")
+    model = ShardedModel.connect(folder, engine="threads", missing="partial")
+    drawn, rows = model(THETAS[0]).sample(20_000, rng=0), ROWS[:1_333]
+    assert drawn.coverage == pytest.approx(1_333 / N) and drawn.label == "heuristic" and np.isnan(drawn.bound)
+    assert chi_square_p(drawn.ids, probabilities_of(rows, THETAS[0])) > 1e-3
+    log_z = model(THETAS[0]).log_partition()
+    assert log_z.value == pytest.approx(np.log(np.exp(rows.astype(np.float64) @ THETAS[0]).sum()), rel=1e-5)
+    assert log_z.label == "heuristic" and log_z.coverage < 1 and not model(THETAS).top_k(3).exact
+    assert model(THETAS).top_k(3).label == "heuristic" and model(THETAS).top_k(3).coverage < 1
+    found = model(THETAS[0]).log_prob([5, 1_999]).value
+    assert np.isfinite(found[0]) and np.isnan(found[1])
+    for question in (
+        lambda: model(THETAS).mode(),
+        lambda: model.features.gather([1_999]),
+        lambda: model(THETAS).sample_without_replacement(1_400),
+        lambda: model(THETAS).sample(1, exclude=np.arange(1_400)),
+    ):
+        with pytest.raises(ShardError, match="shard 2: its files cannot be opened"):
+            question()
+
+
+def test_a_slow_shard_misses_the_deadline_and_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ShardedModel.connect(folder, engine="threads", deadline=0.5)
+    model(THETAS).sample(1)
+    original, slow = ShardWorker.answer, [True]
+
+    def answer(self: ShardWorker, requests: object) -> object:
+        if self._folder.name == "shard-000" and slow:
+            slow.clear()
+            time.sleep(1.5)
+        return original(self, requests)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ShardWorker, "answer", answer)
+    began = time.monotonic()
+    with pytest.raises(ShardError, match=r"shard 0: no answer within 0\.5 s"):
+        model(THETAS).sample(1)
+    assert time.monotonic() - began < 1.4
+    assert model(THETAS).sample(1).coverage == 1.0
+
+
+def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    model = ShardedModel.connect(folder, engine="threads")
+    for message, question in {
+        "f: shards average": lambda: model(THETAS).expectation(lambda ids: ids),  # type: ignore[arg-type]
+        "fit reads all rows .* not ShardedModel": lambda: lg.fit(model, [1]),  # type: ignore[arg-type]
+        "theta has 3 columns": lambda: model(np.zeros(3)),
+        "temperature": lambda: model(THETAS, temperature=0),
+        "exclude leaves no row": lambda: model(THETAS).sample(1, exclude=np.arange(N)),
+        "row ids run from 0 to 1999": lambda: model(THETAS[0]).log_prob([N]),
+        "needs a PartitionIndex": lambda: model(THETAS).sample(1, method=lg.Calibrated()),
+        "engine must be": lambda: ShardedModel.connect(folder, engine="dask"),  # type: ignore[arg-type]
+        "missing must be": lambda: ShardedModel.connect(folder, missing="ignore"),  # type: ignore[arg-type]
+        "deadline must be": lambda: ShardedModel.connect(folder, engine="threads", deadline=0),
+        "replicas and address": lambda: ShardedModel.connect(folder, engine="threads", replicas=2),
+        "holds no manifest.json": lambda: ShardedModel.connect(tmp_path, engine="threads"),
+        "shards is 3000": lambda: ShardedModel.split(ROWS, tmp_path / "new", shards=3_000),
+        "sum to 10": lambda: ShardedModel.split(ROWS, tmp_path / "new", shards=[5, 5]),
+        "choose an empty folder": lambda: ShardedModel.split(ROWS, tmp_path, shards=2),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            question()
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(folder: Path) -> None:
+    pytest.importorskip("ray", exc_type=ImportError)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"address: no Ray cluster answers at '127\.0\.0\.1:1'"):
+        ShardedModel.connect(folder, engine="ray", address="127.0.0.1:1")
+    assert time.monotonic() - began < 8
+
+
+def test_without_ray_the_engine_fails_at_the_door(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'lazygumbel\[ray\]'"):
+        ShardedModel.connect(folder, engine="ray")
+
+
+def test_the_command_line_splits_and_asks_shards(whole: LogLinear, tmp_path: Path) -> None:
+    whole.save(tmp_path / "model")
+    np.save(tmp_path / "a.npy", ROWS[:1_200])
+    np.save(tmp_path / "b.npy", ROWS[1_200:])
+    run = CliRunner().invoke
+    made = run(app, ["split", str(tmp_path / "model"), str(tmp_path / "out"), "--shards", "3", "--seed", "0", "--json"])
+    assert made.exit_code == 0, made.output
+    assert [shard["rows"] for shard in json.loads(made.stdout)["shards"]] == [666, 667, 667]
+    asked = ["--name", "row 1999", "--seed", "5", "--json"]
+    found = json.loads(run(app, ["sample", str(tmp_path / "out"), "50", *asked]).stdout)
+    with ShardedModel.connect(tmp_path / "out", engine="threads") as model:
+        assert found["ids"] == model(ROWS[1_999]).sample(50, rng=5).ids.tolist()
+    assert found["names"] == [NAMES[i] for i in found["ids"]] and found["label"] == "exact"
+    (tmp_path / "out.txt").write_text("".join(f"{name}\n" for name in found["names"]))
+    left = ["sample", str(tmp_path / "out"), "50", *asked, "--exclude", str(tmp_path / "out.txt")]
+    assert not {*json.loads(run(app, left).stdout)["ids"]} & {*found["ids"]}
+    np.save(tmp_path / "thetas.npy", THETAS)
+    many = ["sample", str(tmp_path / "out"), "4", "--theta", str(tmp_path / "thetas.npy"), "--seed", "5", "--json"]
+    batch = json.loads(run(app, many).stdout)
+    assert np.shape(batch["ids"]) == (5, 4) and batch["names"] == [[NAMES[i] for i in ids] for ids in batch["ids"]]
+    files = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    made = run(app, ["split", *files, str(tmp_path / "files"), "--shards", "2", "--seed", "0"])
+    assert made.exit_code == 0 and "shard-001" in made.stdout
+    ordered = ["sample", str(tmp_path / "files"), "5", "--row", "1999", "--without-replacement", "--json"]
+    assert len(set(json.loads(run(app, ordered).stdout)["ids"])) == 5
+    refused = run(app, ["sample", str(tmp_path / "model"), "5", "--row", "1", "--ray", "auto"])
+    assert refused.exit_code == 2 and "no manifest.json" in refused.stderr

@@ -1,0 +1,220 @@
+"""Shards on a real Ray cluster of several raylets on this machine, and the drill: processes and nodes are killed.
+
+Every answer must be that of the same shards in this process, number for number, or an error that names the shard.
+"""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lazygumbel import Features, LogLinear
+from lazygumbel.sharded import Health, ShardedModel, ShardError
+from statistics_helpers import make_rows
+
+ray = pytest.importorskip("ray", exc_type=ImportError)
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own
+
+N, D = 1_500, 8
+ROWS = 3 * make_rows(N, D, varied=True, seed=2)
+THETAS = make_rows(6, D, seed=9)
+SETTINGS = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 2,
+}
+"""A node that is gone is noticed after one second, not after thirteen."""
+STORE = 78 * 2**20
+
+
+class Cluster:
+    """A head without processors and nodes with one each."""
+
+    def __init__(self, nodes: int) -> None:
+        from ray.cluster_utils import Cluster as Raylets
+
+        head = {"num_cpus": 0, "_system_config": SETTINGS, "object_store_memory": STORE, "include_dashboard": False}
+        self._raylets = Raylets(initialize_head=True, head_node_args=head)
+        self._nodes = [self._raylets.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(nodes)]
+        self.address: str = self._raylets.address
+
+    def join(self) -> None:
+        self._nodes.append(self._raylets.add_node(num_cpus=1, object_store_memory=STORE))
+
+    def kill(self, worker: Health) -> None:
+        """Kill a worker's node, and the worker, which Ray's own way to remove a node leaves alive."""
+        (node,) = (node for node in self._nodes if node.node_id == worker.node)
+        self._nodes.remove(node)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        self._raylets.remove_node(node, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        ray.shutdown()
+        self._raylets.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # loopback alone
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_DEDUP_LOGS", "0")
+        started = Cluster(4)
+        ray.init(address=started.address, log_to_driver=False, logging_level="ERROR")
+        yield started
+        started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shards") / "out"
+    named = LogLinear.build(Features.of(ROWS, names=[f"row {i}" for i in range(N)]))
+    ShardedModel.split(named, out, shards=[700, 300, 500], rng=0)
+    return out
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> ShardedModel:
+    return ShardedModel.connect(folder, engine="threads", deadline=60)
+
+
+@pytest.fixture(scope="module")
+def model(cluster: Cluster, folder: Path) -> Iterator[ShardedModel]:
+    """Three shards on four nodes: one to spare."""
+    with ShardedModel.connect(folder, engine="ray", address=cluster.address, deadline=8) as connected:
+        yield connected
+
+
+def assert_right(model: ShardedModel, reference: ShardedModel, seed: int = 0) -> None:
+    mine, theirs = model(THETAS).sample(40, rng=seed), reference(THETAS).sample(40, rng=seed)
+    np.testing.assert_array_equal(mine.ids, theirs.ids)
+    assert mine.coverage == 1.0 and mine.label == "exact"
+
+
+def kill_soon(pid: int | None, *, after: float) -> threading.Thread:
+    """Stop a process now, so that it answers nothing, and kill it while it is being waited for."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    killer = threading.Timer(after, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    return killer
+
+
+def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, reference: ShardedModel) -> None:
+    assert_right(model, reference)
+    for theta in (THETAS, THETAS[0]):
+        mine, theirs = model(theta, temperature=0.5), reference(theta, temperature=0.5)
+        for exclude in (None, np.arange(650, 1_100)):
+            for verb in ("log_partition", "expectation", "entropy"):
+                found, expected = getattr(mine, verb)(exclude=exclude), getattr(theirs, verb)(exclude=exclude)
+                np.testing.assert_array_equal(found.value, expected.value)
+            ids = mine.sample_without_replacement(9, rng=2, exclude=exclude).ids
+            np.testing.assert_array_equal(ids, theirs.sample_without_replacement(9, rng=2, exclude=exclude).ids)
+            np.testing.assert_array_equal(mine.top_k(400, exclude=exclude).ids, theirs.top_k(400, exclude=exclude).ids)
+            np.testing.assert_array_equal(mine.mode(exclude=exclude).ids, theirs.mode(exclude=exclude).ids)
+        asked = np.zeros((3, *theta.shape[:-1]), dtype=np.int64) + 1_499
+        np.testing.assert_array_equal(mine.log_prob(asked).value, theirs.log_prob(asked).value)
+    np.testing.assert_array_equal(model.features.gather([3, 1_499]), ROWS[[3, 1_499]])
+    assert model.names([800, 3]) == ["row 800", "row 3"] and model.find("row 1200") == 1_200
+    with pytest.raises(ValueError, match="cannot do this"):
+        model(THETAS).sample(1, method=object())  # type: ignore[arg-type]
+
+
+def test_shards_are_spread_over_nodes(model: ShardedModel) -> None:
+    records = model.health()
+    assert [(r.shard, r.rows, r.restarts, r.last_error) for r in records] == [
+        (0, 700, 0, None),
+        (1, 300, 0, None),
+        (2, 500, 0, None),
+    ]
+    assert len({record.node for record in records}) == 3
+    assert len({record.pid for record in records} | {os.getpid()}) == 4
+
+
+def test_a_worker_killed_during_a_batch_is_replaced(model: ShardedModel, reference: ShardedModel) -> None:
+    before = model.health()[1]
+    killer = kill_soon(before.pid, after=0.3)
+    began = time.monotonic()
+    assert_right(model, reference, seed=1)
+    assert 0.3 < time.monotonic() - began < 8
+    killer.join()
+    after = model.health()[1]
+    assert after.pid != before.pid and after.restarts == before.restarts + 1
+
+
+def test_a_stopped_worker_misses_the_deadline_and_is_named(cluster: Cluster, folder: Path) -> None:
+    short, partial = (
+        ShardedModel.connect(folder, address=cluster.address, deadline=1.0, cpus=0.0, missing=missing)
+        for missing in ("raise", "partial")
+    )
+    with short, partial:
+        stopped = [connected.health()[2].pid for connected in (short, partial)]
+        for process in stopped:
+            os.kill(process or 0, signal.SIGSTOP)
+        with pytest.raises(ShardError, match=r"^shard 2: no answer within 1 s$"):
+            short(THETAS).sample(1)
+        estimate = partial(THETAS).log_partition()
+        assert estimate.coverage == pytest.approx(1_000 / N) and estimate.label == "heuristic"
+        truth = np.log(np.exp(ROWS[:1_000].astype(np.float64) @ THETAS.T).sum(axis=0))
+        np.testing.assert_allclose(estimate.value, truth, rtol=1e-5)
+        for process in stopped:
+            os.kill(process or 0, signal.SIGCONT)
+        time.sleep(0.2)
+        assert partial(THETAS).log_partition().coverage == 1.0
+        assert short.health()[2].last_error is None
+
+
+def test_another_worker_of_the_shard_answers_for_one_that_hangs(
+    cluster: Cluster, folder: Path, reference: ShardedModel
+) -> None:
+    with ShardedModel.connect(folder, address=cluster.address, deadline=6, replicas=2, cpus=0.0) as model:
+        assert_right(model, reference)
+        records = model.health()
+        assert [(r.shard, r.replica) for r in records] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+        hanging = records[0].pid
+        os.kill(hanging or 0, signal.SIGSTOP)
+        assert_right(model, reference, seed=3)
+        os.kill(hanging or 0, signal.SIGKILL)
+
+
+def test_a_shard_that_comes_back_with_other_files_is_refused(
+    cluster: Cluster, folder: Path, tmp_path: Path, reference: ShardedModel
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with ShardedModel.connect(copy, address=cluster.address, deadline=10, cpus=0.0) as model:
+        LogLinear.build(ROWS[700:1_000] * 2).save(copy / "shard-001")
+        assert_right(model, reference, seed=4)  # the worker has the old files open
+        os.kill(model.health()[1].pid or 0, signal.SIGKILL)
+        with pytest.raises(ShardError, match=r"^shard 1: .* holds version \w+, but version \w+ was expected"):
+            model(THETAS).sample(1)
+        shutil.rmtree(copy / "shard-001")
+        shutil.copytree(folder / "shard-001", copy / "shard-001")
+        assert_right(model, reference, seed=5)
+
+
+def test_nodes_are_killed_and_one_joins(cluster: Cluster, model: ShardedModel, reference: ShardedModel) -> None:
+    before = model.health()[1]
+    cluster.kill(before)  # there is a spare
+    assert_right(model, reference, seed=6)
+    after = model.health()[1]
+    assert after.pid != before.pid and after.node != before.node
+
+    cluster.kill(after)  # there is none
+    with pytest.raises(ShardError, match=r"^shard 1: no answer within 8 s") as caught:
+        model(THETAS).sample(1)
+    assert [lost.shard for lost in caught.value.lost] == [1]
+    assert model.names([3]) == ["row 3"]  # of a shard that is there
+
+    cluster.join()
+    assert_right(model, reference, seed=7)
+    joined = model.health()[1]
+    assert joined.node not in (before.node, after.node) and joined.last_error is None

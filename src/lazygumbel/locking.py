@@ -4,7 +4,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO
@@ -19,13 +19,23 @@ _SHOWN = 200
 @contextmanager
 def only_writer(folder: Path) -> Generator[None]:
     """Be the only writer of a folder, which exists; `ValueError` if there is one already, which says who it is."""
-    stream: IO[bytes] | None = None
     try:
         stream = _acquire(folder)
-        yield
-    finally:
-        if stream is not None:
+        try:
+            yield
+        finally:
             _release(stream, folder)
+    except BaseException:
+        _discard(folder)  # Ctrl-C may arrive between any two lines, with the file made and nobody to remove it
+        raise
+
+
+def _discard(folder: Path) -> None:
+    """Remove a lock file that nobody holds."""
+    with suppress(OSError), (folder / LOCK).open("r+b") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_current(stream, folder):
+            (folder / LOCK).unlink(missing_ok=True)
 
 
 def _acquire(folder: Path) -> IO[bytes]:

@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The tests need a torch; this version has a build without the gigabytes of CUDA.
 TORCH := torch==2.13.0
+# An environment with nothing in it but the wheel, for the tests of the wheel.
+ALONE := .venv-wheel
+PACKAGED := $(shell find src evaluation/lazygumbel_evaluation -name __pycache__ -prune -o -type f -print) \
+	pyproject.toml evaluation/pyproject.toml README.md LICENSE
 
-.PHONY: demo test bench browser clean
+.PHONY: demo test check docs wheel bench browser clean
 
 demo: $(VENV)/.demo
 	$(BIN)/lazygumbel paper --quick --out demo-report
@@ -13,13 +17,23 @@ demo: $(VENV)/.demo
 		lg.LogLinear.build(datasets.glove(), rng=0).save('demo-model')"
 	@echo "Explore the word vectors in a browser: $(BIN)/lazygumbel serve demo-model"
 
+# The wheel is installed while linters and types are busy.
 test: $(VENV)/.dev browser
+	$(MAKE) --jobs 2 --output-sync check $(ALONE)/.installed
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	cd evaluation && ../$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The site: open site/index.html, or `python -m http.server -d site`, where its search works too.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: dist/.built
 
 # PHOTOS and SENTENCES are .npy files of integer rows, HEAD and HIDDEN of the head of a language model and its hidden
 # states; without them the word vectors alone are measured.
@@ -49,5 +63,18 @@ $(VENV)/.dev: pyproject.toml evaluation/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --editable '.[dev]' --editable ./evaluation '$(TORCH)'
 	touch $@ $(VENV)/.demo
 
+dist/.built: $(PACKAGED) | $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/hatchling build --target wheel --directory dist >/dev/null
+	cd evaluation && ../$(BIN)/hatchling build --target wheel --directory ../dist >/dev/null
+	touch $@
+
+# Not editable, and without what tests, documentation and evaluation need.
+$(ALONE)/.installed: dist/.built
+	test -x $(ALONE)/bin/python || $(PYTHON) -m venv --without-pip $(ALONE)
+	$(BIN)/pip --python $(ALONE)/bin/python install --quiet --no-compile --force-reinstall --no-deps dist/lazygumbel-*.whl
+	$(BIN)/pip --python $(ALONE)/bin/python install --quiet --no-compile "$$(ls dist/lazygumbel-*.whl)[data,serve]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ALONE) build dist site .pytest_cache .ruff_cache .hypothesis

@@ -1,9 +1,10 @@
-"""Load on `lazygumbel serve` over loopback: requests a second, latencies, batches, and the overhead of a lone request.
+"""Load on `lazygumbel serve` over loopback: requests a second, latencies, batches, and what HTTP adds to a draw.
 
-    python benchmarks/serve.py                       # the word vectors, 32 connections, 10 s
-    python benchmarks/serve.py --mixed --seconds 600  # all verbs, and the memory of the server
+    python benchmarks/serve.py                # the word vectors: 1 to 64 connections, and a lone request
+    python benchmarks/serve.py --mixed 600    # all verbs under changes of rows, and the memory of the server
 
 The server is a process of its own; so is the client, on the same machine: both are paid for by the same cores.
+`--json` keeps what was measured; `python benchmarks/serve_figure.py` draws it.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
@@ -27,15 +29,21 @@ import lazygumbel as lg
 from lazygumbel import datasets
 from lazygumbel.client import Client
 
+WRITTEN = Path(__file__).parent.parent / "docs" / "service.json"
 TEMPERATURE = 0.05
 THETAS = 256
+CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)
+CHANGED = 8
+"""Rows of a change under mixed load."""
+SAMPLED = 5.0
+"""Seconds between two looks at the memory."""
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[tuple[int, int]]:
+def serving(path: Path, *options: str) -> Iterator[tuple[int, int]]:
     """A server on a free port: the port, and the id of its process."""
     command = [sys.executable, "-c", "from lazygumbel.cli import main; main()", "serve", str(path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    with subprocess.Popen([*command, *options], stdout=-1, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
         found = re.search(r":(\d+)/", server.stdout.readline())
         assert found is not None, "the server did not start"
@@ -53,19 +61,24 @@ def request(verb: str, body: dict[str, object]) -> bytes:
     return head.encode() + f"Content-Length: {len(text)}\r\n\r\n".encode() + text
 
 
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes) -> tuple[bool, bytes]:
+    """Whether a request was answered with 200, and the answer."""
+    writer.write(asked)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None
+    return head.startswith(b"HTTP/1.1 200"), await reader.readexactly(int(length[1]))
+
+
 async def connection(port: int, requests: Iterator[bytes], until: float, seconds: list[float]) -> int:
     """Ask on one connection until it is time; the number of answers that were not 200."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     errors = 0
     while time.perf_counter() < until:
         begun = time.perf_counter()
-        writer.write(next(requests))
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head)
-        assert length is not None
-        await reader.readexactly(int(length[1]))
+        right, _ = await exchange(reader, writer, next(requests))
         seconds.append(time.perf_counter() - begun)
-        errors += not head.startswith(b"HTTP/1.1 200")
+        errors += not right
     writer.close()
     return errors
 
@@ -75,6 +88,23 @@ async def load(port: int, requests: list[bytes], connections: int, seconds: floa
     until, latencies, endless = time.perf_counter() + seconds, list[float](), cycle(requests)
     errors = await asyncio.gather(*(connection(port, endless, until, latencies) for _ in range(connections)))
     return latencies, sum(errors)
+
+
+async def change(port: int, d: int, until: float) -> tuple[int, int]:
+    """Add rows, replace some, remove all, again and again: the number of changes, and of errors."""
+    rng, changes, errors = np.random.default_rng(1), 0, 0
+    while time.perf_counter() < until:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)  # one that idles is closed after a while
+        rows = (rng.standard_normal((CHANGED, d)) / np.sqrt(d)).astype(np.float32).tolist()
+        right, answer = await exchange(reader, writer, request("add", {"rows": rows, "names": ["new"] * CHANGED}))
+        ids, errors = json.loads(answer).get("ids", []), errors + (not right)
+        for asked in (request("replace", {"ids": ids[:2], "rows": rows[2:4]}), request("remove", {"ids": ids})):
+            right, _ = await exchange(reader, writer, asked)
+            errors += not right
+        changes += 3
+        writer.close()
+        await asyncio.sleep(0.05)
+    return changes, errors
 
 
 def mean_batch(port: int) -> float:
@@ -93,8 +123,8 @@ def resident(pid: int) -> float:
     return int(found[1]) / 1024 if found else float("nan")
 
 
-def lone_overhead(model: lg.LogLinear, port: int, thetas: np.ndarray) -> tuple[float, float]:
-    """Median seconds of a draw by the library, and over HTTP, one at a time."""
+def lone_overhead(model: lg.LogLinear, port: int, thetas: np.ndarray) -> dict[str, float]:
+    """Median milliseconds of a draw by the library, and over HTTP, one at a time."""
     with Client(f"http://127.0.0.1:{port}") as client:
         kinds = (
             lambda theta: model(theta, temperature=TEMPERATURE).sample(rng=0),
@@ -106,7 +136,7 @@ def lone_overhead(model: lg.LogLinear, port: int, thetas: np.ndarray) -> tuple[f
                 begun = time.perf_counter()
                 kind(theta)
                 times.append(time.perf_counter() - begun)
-    return float(np.median(taken[0])), float(np.median(taken[1]))
+    return {"library_ms": float(np.median(taken[0])) * 1e3, "http_ms": float(np.median(taken[1])) * 1e3}
 
 
 def bodies(thetas: np.ndarray, *, mixed: bool) -> list[bytes]:
@@ -122,34 +152,72 @@ def bodies(thetas: np.ndarray, *, mixed: bool) -> list[bytes]:
     return found + [request("top-k", {"theta": int(i)}) for i in range(THETAS // 8 if mixed else 0)]
 
 
+def facts(latencies: list[float], seconds: float, errors: int) -> dict[str, Any]:
+    """Of one load."""
+    p50, p99 = (np.quantile(latencies, [0.5, 0.99]) * 1e3).tolist()
+    return {"requests_per_second": len(latencies) / seconds, "p50_ms": p50, "p99_ms": p99, "errors": errors}
+
+
+def measure_load(path: Path, model: lg.LogLinear, thetas: np.ndarray, seconds: float) -> dict[str, Any]:
+    """One draw a request, on more and more connections; and one request at a time."""
+    asked, found = bodies(thetas, mixed=False), list[dict[str, Any]]()
+    with serving(path) as (port, _):
+        asyncio.run(load(port, asked, 8, 1.0))
+        lone = lone_overhead(model, port, thetas)
+        print(lone)
+        for connections in CONNECTIONS:
+            latencies, errors = asyncio.run(load(port, asked, connections, seconds))
+            found.append({"connections": connections, **facts(latencies, seconds, errors)})
+            print(found[-1], flush=True)
+        return {"lone": lone, "load": found, "thetas_a_call": mean_batch(port)}
+
+
+def measure_mixed(path: Path, d: int, thetas: np.ndarray, seconds: float) -> dict[str, Any]:
+    """All verbs on 8 connections while rows come and go; the memory of the server every few seconds."""
+
+    async def run(port: int, pid: int) -> dict[str, Any]:
+        begun, until = time.perf_counter(), time.perf_counter() + seconds
+        memory = list[tuple[float, float]]()
+
+        async def watch() -> None:
+            while time.perf_counter() < until:
+                memory.append((round(time.perf_counter() - begun, 1), round(resident(pid), 1)))
+                await asyncio.sleep(SAMPLED)
+
+        (latencies, errors), (changes, wrong), _ = await asyncio.gather(
+            load(port, bodies(thetas, mixed=True), 8, seconds), change(port, d, until), watch()
+        )
+        later = [mib for at, mib in memory if at >= min(60.0, seconds / 2)]
+        found = facts(latencies, seconds, errors + wrong) | {"seconds": seconds, "changes": changes}
+        return found | {"growth_after_a_minute": later[-1] / later[0] - 1, "memory_mib": memory[::6]}
+
+    with serving(path, "--live") as (port, pid):
+        return asyncio.run(run(port, pid))
+
+
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print, and keep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a saved model; by default the word vectors are built")
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--mixed", action="store_true", help="all verbs")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each number of connections")
+    parser.add_argument("--mixed", type=float, help="seconds of all verbs and changes of rows, in place of draws")
+    parser.add_argument("--machine", default="", help="what is said of the machine beside the figures")
+    parser.add_argument("--json", type=Path, default=WRITTEN)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = given.model or Path(folder) / "model"
-        if given.model is None:
-            lg.LogLinear.build(datasets.glove(), rng=0).save(path)
-        model = lg.LogLinear.load(path)
-        thetas = model.features.gather(np.random.default_rng(0).integers(model.features.n, size=THETAS))
-        with serving(path) as (port, pid):
-            asyncio.run(load(port, bodies(thetas, mixed=given.mixed), given.connections, 1.0))
-            library, http = lone_overhead(model, port, thetas)
-            print(f"one draw: library {library * 1e3:.2f} ms, HTTP {http * 1e3:.2f} ms (median)")
-            before = resident(pid)
-            latencies, errors = asyncio.run(
-                load(port, bodies(thetas, mixed=given.mixed), given.connections, given.seconds)
-            )
-            p50, p99 = np.quantile(latencies, [0.5, 0.99]) * 1e3
-            print(
-                f"{len(latencies) / given.seconds:,.0f} requests/s on {given.connections} connections, {errors} errors"
-            )
-            print(f"latency p50 {p50:.1f} ms, p99 {p99:.1f} ms; {mean_batch(port):.1f} thetas a call")
-            print(f"memory {before:,.0f} MiB before, {resident(pid):,.0f} MiB after")
+        path = Path(folder) / "model"  # a copy: rows of it may change
+        model = lg.LogLinear.load(given.model) if given.model else lg.LogLinear.build(datasets.glove(), rng=0)
+        model.save(path)
+        features = model.features
+        thetas = features.gather(np.random.default_rng(0).integers(features.n, size=THETAS))
+        found = (
+            {"mixed": measure_mixed(path, features.d, thetas, given.mixed) | {"machine": given.machine}}
+            if given.mixed
+            else {"draws": measure_load(path, model, thetas, given.seconds) | {"machine": given.machine}}
+        )
+    print(json.dumps({key: {k: v for k, v in held.items() if k != "memory_mib"} for key, held in found.items()}))
+    held = json.loads(given.json.read_text(encoding="utf-8")) if given.json.exists() else {}
+    given.json.write_text(json.dumps(held | found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Models over small `PartitionIndex`es, which take longest to make: built once a session, whoever asks."""
+"""Models over small `PartitionIndex`es, which take longest to make: built once a session, whoever asks.
+
+And no test depends on chance: where none was given, seeds follow from the name of the test."""
+
+from itertools import count
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -6,6 +11,15 @@ import pytest
 from lazygumbel import LogLinear
 from lazygumbel.indexes.partition.cost import Effort
 from statistics_helpers import partition_model
+
+
+@pytest.fixture(autouse=True)
+def seeds_that_were_not_given(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each generator made without a seed differs from the others of its test, and is the same at every run."""
+    name, made, seeded = crc32(request.node.nodeid.encode()), count(), np.random.default_rng
+    monkeypatch.setattr(
+        np.random, "default_rng", lambda seed=None: seeded([name, next(made)] if seed is None else seed)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +39,6 @@ def codes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings by codes: with so few rows, bytes would be as quick, and hard to get wrong."""
     draws, sums = (Effort(0.0, slope, 0.5, (np.inf, np.inf), (-np.inf, -np.inf, np.inf)) for slope in (1.0, 0.0))
     monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: draws)
-    monkeypatch.setattr("lazygumbel.methods.sums.for_sums", lambda *_: sums)
-    monkeypatch.setattr("lazygumbel.methods.sums.WIDEST", (9.0, 9.0))
+    for module in ("sums", "proposals"):
+        monkeypatch.setattr(f"lazygumbel.methods.{module}.for_sums", lambda *_: sums)
+        monkeypatch.setattr(f"lazygumbel.methods.{module}.WIDEST", (9.0, 9.0))

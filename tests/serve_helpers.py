@@ -56,11 +56,12 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(model: lg.LogLinear, *options: str) -> Iterator[Server]:
-    """The command on a free port, over a saved model."""
+def serving(model: lg.LogLinear | Path, *options: str) -> Iterator[Server]:
+    """The command on a free port, over a model, which is saved for it, or a folder."""
     with tempfile.TemporaryDirectory() as held:
-        folder, log = Path(held) / "model", Path(held) / "log"
-        model.save(folder)
+        folder, log = model if isinstance(model, Path) else Path(held) / "model", Path(held) / "log"
+        if isinstance(model, lg.LogLinear):
+            model.save(folder)
         command = [*_COMMAND, str(folder), "--port", "0", *options]
         with log.open("w") as errors, subprocess.Popen(command, stdout=-1, stderr=errors, text=True) as process:
             try:

@@ -187,6 +187,17 @@ class TestSample:
         )
         assert len(set(drawn["ids"])) == 4
 
+    def test_truncation_is_that_of_the_library_after_what_is_excluded(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "out.txt").write_text("3\n4\n")
+        rules = ("--top-k", 8, "--top-p", 0.9, "--min-p", 0.01, "--exclude", tmp_path / "out.txt")
+        drawn = run_json("sample", folder / "partition", 50, "--row", 3, "--temperature", 5, "--seed", 1, *rules)
+        model = lg.LogLinear.load(folder / "partition")
+        left = model(model.features.gather(3), temperature=5.0).truncated(
+            top_k=8, top_p=0.9, min_p=0.01, exclude=[3, 4]
+        )
+        assert drawn["ids"] == left.sample(50, rng=1).ids.tolist() and len(set(drawn["ids"])) <= 8
+        assert "top_p must be at most 1" in refused("sample", folder / "exact", "--row", 3, "--top-p", 2)
+
     @pytest.mark.parametrize(
         "method", [(), ("--method", "bounded"), ("--method", "lazy"), ("--method", "exhaustive"), ("--k", 80)]
     )
@@ -225,15 +236,13 @@ class TestLogPartition:
 
     def test_exact(self, folder: Path) -> None:
         found = run_json("log-partition", folder / "partition", "--row", 3, "--temperature", 4, "--exact")
-        assert found["log_partition"] == pytest.approx(self.exact(folder), rel=1e-6)
+        assert found["value"] == pytest.approx(self.exact(folder), rel=1e-6)
         assert (found["stderr"], found["rows"], found["label"]) == (0.0, ROWS, "exact")
 
     @pytest.mark.parametrize("budget", [(), ("--rel-err", 0.05), ("--k", 300)])
-    def test_estimates_come_with_an_interval(self, folder: Path, budget: tuple) -> None:
+    def test_estimates_come_with_an_error(self, folder: Path, budget: tuple) -> None:
         found = run_json("log-partition", folder / "partition", "--row", 3, "--temperature", 4, "--seed", 0, *budget)
-        assert found["log_partition"] == pytest.approx(self.exact(folder), abs=0.2)
-        low, high = found["interval"]
-        assert low <= found["log_partition"] <= high
+        assert found["value"] == pytest.approx(self.exact(folder), abs=0.2)
         assert 0 < found["stderr"] < 0.2
         assert found["label"] == ("heuristic" if "--k" in budget else "bounded")
 
@@ -286,28 +295,29 @@ class TestManyThetas:
         dist = model(asked)
         best, drawn = dist.top_k(4), dist.sample(5, rng=1)
         found = run_json("top-k", folder / "partition", 4, *given)
-        assert found["ids"] == best.ids.tolist() and found["label"] == ["bounded"] * 3
+        assert found["ids"] == best.ids.tolist() and found["labels"] == ["bounded"] * 3
         assert run_json("top-k", folder / "partition", 4, "--theta", folder / "thetas.txt")["ids"] == found["ids"]
         found = run_json("sample", folder / "partition", 5, *given, "--seed", 1)
-        assert found["ids"] == drawn.ids.T.tolist() and found["label"] == drawn.labels.tolist()
+        assert found == drawn.to_dict() and found["reasons"] == drawn.reasons.tolist()
         ordered = run_json("sample", folder / "partition", 5, *given, "--seed", 1, "--without-replacement")
-        assert ordered["ids"] == dist.sample_without_replacement(5, rng=1).ids.T.tolist()
+        assert ordered == dist.sample_without_replacement(5, rng=1).to_dict()
         found = run_json("log-partition", folder / "partition", *given, "--seed", 1)
-        assert found["log_partition"] == dist.log_partition(rng=1).value.tolist() and len(found["rows"]) == 3
+        assert found["value"] == dist.log_partition(rng=1).value.tolist() and len(found["rows"]) == 3
         found = run_json("log-prob", folder / "partition", 5, 7, *given, "--seed", 1)
-        assert found["log_prob"] == dist.log_prob([[5] * 3, [7] * 3], rng=1).value.T.tolist()
+        assert found == dist.log_prob([[5] * 3, [7] * 3], rng=1).to_dict()
         assert "3 thetas" in run("audit", folder / "partition", *given)
 
     def test_tables_name_the_theta(self, folder: Path, thetas: Path) -> None:
         lines = run("sample", folder / "words", 2, "--theta", thetas, "--seed", 0).splitlines()
         assert lines[0].split() == ["theta", "id", "name"] and len(lines) == 8
         assert [line.split()[0] for line in lines[1:7]] == ["0", "0", "1", "1", "2", "2"]
-        assert lines[7] == "3 exact; 300 rows scored"
-        assert len(run("log-partition", folder / "words", "--theta", thetas).splitlines()) == 4
+        assert lines[7] == "3 exact: every row was scored; 300 rows scored"
+        assert len(run("log-partition", folder / "words", "--theta", thetas).splitlines()) == 5
 
     def test_one_theta_in_a_matrix_is_a_list_of_one(self, folder: Path, tmp_path: Path) -> None:
         np.save(tmp_path / "one.npy", np.ones((1, D)))
-        assert len(run_json("sample", folder / "exact", 4, "--theta", tmp_path / "one.npy")["ids"]) == 1
+        found = run_json("sample", folder / "exact", 4, "--theta", tmp_path / "one.npy")
+        assert np.shape(found["ids"]) == (4, 1) and found["labels"] == ["exact"]
 
 
 class TestExclude:
@@ -319,10 +329,10 @@ class TestExclude:
             given = ("--row", 0, "--exclude", tmp_path / file)
             for command in (("top-k", folder / "words", 20), ("sample", folder / "words", 200)):
                 assert not set(best["ids"]) & set(run_json(*command, *given)["ids"])
-            z = run_json("log-partition", folder / "words", *given)["log_partition"]
-            assert z < run_json("log-partition", folder / "words", "--row", 0)["log_partition"]
+            z = run_json("log-partition", folder / "words", *given)["value"]
+            assert z < run_json("log-partition", folder / "words", "--row", 0)["value"]
             found = run_json("log-prob", folder / "words", best["ids"][0], 50, *given)
-            assert found["log_prob"][0] is None and found["log_prob"][1] < 0
+            assert found["value"][0] is None and found["value"][1] < 0
             assert run_json("audit", folder / "words", *given)["thetas"] == 1
 
     @pytest.mark.parametrize(
@@ -338,7 +348,7 @@ class TestExclude:
 class TestLogProb:
     def test_the_probabilities_of_all_rows_are_one(self, folder: Path) -> None:
         found = run_json("log-prob", folder / "words", *range(100), "--row", 3, "--exact")
-        assert np.exp(found["log_prob"]).sum() == pytest.approx(1) and found["label"] == "exact"
+        assert np.exp(found["value"]).sum() == pytest.approx(1) and found["label"] == "exact"
         table = run("log-prob", folder / "words", 3, 5, "--row", 3, "--exact").splitlines()
         assert table[0].split() == ["id", "name", "log-probability", "stderr"] and len(table) == 4
 
@@ -387,12 +397,16 @@ class TestTables:
 
     def test_rows_without_names_have_no_column_of_names(self, folder: Path) -> None:
         lines = run("sample", folder / "exact", 3, "--row", 0).splitlines()
-        assert lines[0].strip() == "id" and len(lines) == 5 and lines[4] == "exact; 2,000 rows scored"
+        assert (
+            lines[0].strip() == "id"
+            and len(lines) == 5
+            and lines[4] == "exact: every row was scored; 2,000 rows scored"
+        )
 
     def test_log_partition_and_info(self, folder: Path) -> None:
-        titles, facts = run("log-partition", folder / "partition", "--row", 3).splitlines()
+        titles, facts, trust = run("log-partition", folder / "partition", "--row", 3).splitlines()
         assert titles.split() == ["log", "Z", "stderr", "95%", "interval", "rows", "label"]
-        assert facts.split()[-1] in ("exact", "bounded")
+        assert facts.split()[-1] in ("exact", "bounded") and trust.startswith(facts.split()[-1])
         assert run("info", folder / "words").split("\n")[0].split() == ["path", str(folder / "words")]
 
 

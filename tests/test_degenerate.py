@@ -37,17 +37,6 @@ SAMPLERS: dict[str, Sampler] = {
     "fixed": lg.FixedCutoff(),
     "fixed by delta": lg.FixedCutoff(delta=1e-6),
 }
-CASES = (
-    ("bounded", "partition"),
-    ("exhaustive", "exact"),
-    ("exhaustive", "partition"),  # by bytes
-    ("lazy", "exact"),
-    ("lazy with a gap", "hnsw"),
-    ("lazy with a gap", "lsh"),
-    ("fixed", "exact"),
-    ("fixed", "flat"),
-    ("fixed by delta", "partition"),
-)
 N, D, DRAWS = 400, 6, 20_000
 
 
@@ -82,41 +71,12 @@ def softmax_p(ids: np.ndarray, exact: np.ndarray) -> float:
 ROWS = make_rows(N, D, varied=True, seed=4)
 THETAS = np.random.default_rng(5).normal(size=(3, D)).astype(np.float32)
 BEST = np.argsort(-logits_of(ROWS, THETAS[0]))
-EXCLUSIONS = {
-    "nothing": BEST[:0],
-    "the best": BEST[:1],
-    "the whole head": BEST[:60],
-    "all but the worst 5%": BEST[:380],
-    "the worst": BEST[200:],
-    "a random half": np.random.default_rng(6).permutation(N)[:200],
-    "all but one": np.delete(np.arange(N), 17),
-}
-
-
-@pytest.mark.parametrize("out", EXCLUSIONS)
-@pytest.mark.parametrize(
-    ("sampler", "index"), [*((s, "exact") for s in SAMPLERS if s != "bounded"), *((s, "partition") for s in SAMPLERS)]
-)
-def test_excluded_rows_are_never_drawn(sampler, index, out):
-    exclude = EXCLUSIONS[out]
-    drawn = draw(model_of(index), THETAS[0], sampler, DRAWS, 51, 0.5, exclude=exclude)
-    assert not np.isin(drawn.ids, exclude).any()
-    p = softmax_p(drawn.ids, probabilities_of(ROWS, THETAS[0], 0.5, exclude))
-    assert p > 1e-7, f"seed 51: p = {p}"
-    if len(exclude) and out != "the worst":
-        control = chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0], 0.5))
-        assert control < 1e-10, f"the exclusion makes no difference: p = {control}"
-    log_z = np.logaddexp.reduce(np.delete(logits_of(ROWS, THETAS[0], 0.5), exclude))
-    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=log_z).cdf).pvalue
-    assert p > 1e-7, f"seed 51: values, p = {p}"
-    if sampler in ("bounded", "exhaustive"):
-        assert drawn.label == ("bounded" if sampler == "bounded" else "exact"), "an exclusion keeps the claim"
 
 
 @pytest.mark.parametrize("sampler", ["bounded", "exhaustive", "lazy", "fixed"])
 def test_exclusions_come_in_three_forms(sampler):
     at, method = model_of("partition" if sampler == "bounded" else "exact")(THETAS, temperature=0.5), SAMPLERS[sampler]
-    ids = EXCLUSIONS["the whole head"]
+    ids = BEST[:60]
     mask = np.isin(np.arange(N), ids)
     each = [ids, BEST[:0], np.arange(390)]
     masks = np.stack([np.isin(np.arange(N), e) for e in each])
@@ -204,22 +164,6 @@ def test_more_than_2_to_the_24_rows():
 # Inputs at the edge.
 
 
-@pytest.mark.parametrize(("sampler", "index"), CASES)
-def test_a_single_row(sampler, index):
-    model = lg.LogLinear(INDEXES[index](lg.Features.of(np.array([[1.0, -2.0]], np.float32))))
-    theta = np.array([3.0, 1.0])
-    drawn = draw(model, theta, sampler, 5_000, 57)
-    assert (drawn.ids == 0).all()
-    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=1.0).cdf).pvalue
-    assert p > 1e-6, f"seed 57: p = {p}"
-    ordered = model(theta).sample_without_replacement(1, rng=57)
-    assert ordered.ids.tolist() == [0] and ordered.threshold == -np.inf and ordered.log_partition == pytest.approx(1.0)
-    estimate = model(theta).log_partition(rng=57)
-    assert estimate.value == pytest.approx(1.0) and estimate.stderr < 1e-5
-    assert model(theta).entropy(rng=57).value == pytest.approx(0.0, abs=1e-5)
-    np.testing.assert_allclose(model(theta).expectation(rng=57).value, [1.0, -2.0], rtol=1e-6)
-
-
 @pytest.mark.parametrize("k", [N - 1, N, 10 * N])
 @pytest.mark.parametrize(
     ("method", "index"),
@@ -239,67 +183,7 @@ def test_a_head_of_every_row(method, index, k):
         assert drawn.rows == model_of(index).index.top_k(THETAS[0], k).rows
 
 
-@pytest.mark.parametrize(("sampler", "index"), CASES)
-def test_equal_rows(sampler, index):
-    rows = np.tile(np.array([[0.5, -1.0, 2.0]], np.float32), (50, 1))
-    model = lg.LogLinear(INDEXES[index](lg.Features.of(rows)))
-    drawn = draw(model, np.array([4.0, 1.0, 1.0]), sampler, DRAWS, 59, 0.1)
-    p = chi_square_p(drawn.ids, np.full(50, 0.02))
-    assert p > 1e-6, f"seed 59: p = {p}"
-    p = stats.kstest(drawn.values.reshape(-1), stats.gumbel_r(loc=30 + np.log(50)).cdf).pvalue
-    assert p > 1e-6, f"seed 59: values, p = {p}"
-
-
-@pytest.mark.parametrize(("sampler", "index"), CASES)
-def test_theta_zero(sampler, index):
-    drawn = draw(model_of(index), np.zeros(D), sampler, DRAWS, 60)
-    p = chi_square_p(drawn.ids, np.full(N, 1 / N))
-    assert p > 1e-6, f"seed 60: p = {p}"
-
-
-@pytest.mark.parametrize(("sampler", "index"), CASES)
-def test_one_row_far_above_the_rest(sampler, index):
-    rows = make_rows(N, D, seed=9)
-    rows[123] = 0.0
-    rows[:, 0] = 0.0
-    rows[123, 0] = 1.0
-    theta = np.zeros(D)
-    theta[0] = 500.0
-    model = lg.LogLinear(INDEXES[index](lg.Features.of(rows)))
-    drawn = draw(model, theta, sampler, 1_000, 61)
-    assert (drawn.ids == 123).all()
-    assert np.isfinite(drawn.values).all()
-    # Once it is excluded, nothing tells the others apart.
-    drawn = draw(model, theta, sampler, DRAWS, 61, exclude=[123])
-    p = chi_square_p(drawn.ids, np.arange(N) != 123)
-    assert p > 1e-6, f"seed 61: p = {p}"
-
-
-@pytest.mark.parametrize(("sampler", "index"), CASES)
-@pytest.mark.parametrize("temperature", [1e-3, 1e-2, 1e3, 1e6])
-def test_extreme_temperatures(sampler, index, temperature):
-    # Rows of the data are the thetas: at 1e-3 an index must find the row itself, and the next few.
-    for theta in ROWS[[5, 50]]:
-        drawn = draw(model_of(index), theta, sampler, DRAWS, 62, temperature)
-        assert np.isfinite(drawn.values).all()
-        p = chi_square_p(drawn.ids, probabilities_of(ROWS, theta, temperature))
-        assert p > 1e-6, f"seed 62: p = {p}"
-
-
-@pytest.mark.parametrize(
-    ("index", "method"), [*((i, lg.LazyGumbel(k=30, gap=3.0)) for i in INDEXES), ("partition", lg.Bounded())]
-)
-def test_extreme_temperatures_without_replacement(index, method):
-    for temperature in (1e-3, 1e-2, 1e3, 1e6):
-        at = model_of(index)(THETAS, temperature=temperature)
-        drawn = at.sample_without_replacement(10, method=method, rng=63)
-        assert np.isfinite(drawn.values).all() and np.isfinite(drawn.threshold).all()
-        assert ((drawn.inclusion > 0) & (drawn.inclusion <= 1)).all()
-        np.testing.assert_allclose(drawn.weights.sum(axis=0), 1)
-        assert np.isfinite(drawn.log_partition).all()
-
-
-# All edges at all temperatures, for the default method and for brute force by bytes.
+# All edges at all temperatures, for the default method.
 
 
 def edges() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -347,10 +231,9 @@ def edge_models() -> dict[str, lg.LogLinear]:
 
 @pytest.mark.parametrize("temperature", EXTREMES)
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("sampler", ["bounded", "exhaustive"])
-def test_draws_at_every_edge(edge_models, sampler, edge, temperature):
+def test_draws_at_every_edge(edge_models, edge, temperature):
     rows, theta, out = EDGES[edge]
-    drawn = draw(edge_models[edge], theta, sampler, 4_000, 64, temperature, exclude=out)
+    drawn = draw(edge_models[edge], theta, "bounded", 4_000, 64, temperature, exclude=out)
     assert not np.isin(drawn.ids, out).any() and not drawn.violations.any()
     exact = probabilities_of(rows, theta, temperature, out)
     p = softmax_p(drawn.ids, exact)

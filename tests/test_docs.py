@@ -18,7 +18,7 @@ from lazygumbel import datasets
 from lazygumbel.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 WORDS = ["river", *(f"word{i}" for i in range(1, 3000))]
 

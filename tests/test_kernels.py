@@ -18,7 +18,7 @@ from numba import njit
 from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.sketch import Coder
-from lazygumbel.kernels import boxing, compiled, reference
+from lazygumbel.kernels import codes, compiled, contest, reference, strata
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
 from lazygumbel.kernels.types import (
@@ -71,9 +71,20 @@ def test_add_by_cell() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
+def test_add_pairs() -> None:
+    rng = np.random.default_rng(0)
+    rows, places, owner = matrix(rng, (9, 13)), rng.integers(300, size=700), rng.integers(9, size=700)
+    found, expected = (np.ones((300, 13), dtype=np.float32) for _ in range(2))
+    weights = matrix(rng, (700,))
+    compiled.add_pairs(found, places, weights, rows, owner)
+    reference.add_pairs(expected, places, weights, rows, owner)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_kernels_release_the_lock_and_are_kept_on_disk() -> None:
     for name in compiled.__all__:
-        dispatcher = getattr(boxing, f"_{name}_unnamed", None) or getattr(compiled, name)
+        homes = compiled, codes, contest, strata  # the last three: what `boxing` gives names to
+        dispatcher = next(found for home in homes if hasattr(found := getattr(home, name, None), "targetoptions"))
         assert dispatcher.targetoptions["nogil"] and not dispatcher.targetoptions.get("parallel")
 
 
@@ -163,6 +174,23 @@ def test_interleave(m: int, quadruples: int, seed: int) -> None:
     compiled.interleave(codes, gains, slots, order, found)
     reference.interleave(codes, gains, slots, order, expected)
     np.testing.assert_array_equal(found, expected)
+
+
+@fixed
+@given(m=st.integers(1, 128), quadruples=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_codes_that_were_moved_are_as_if_they_had_been_written_there(m: int, quadruples: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, WORDS, (m, 4 * quadruples)).astype(np.uint8)
+    gains = rng.integers(0, 2**15, m).astype(np.int16)
+    before, after = rng.permutation(3 * BLOCK)[:m], rng.permutation(4 * BLOCK)[:m]
+    held, expected = (np.zeros((blocks, 3 * quadruples + GAINS, BLOCK), dtype=np.uint8) for blocks in (3, 4))
+    compiled.interleave(codes, gains, before, np.arange(m), held)
+    compiled.interleave(codes, gains, after, np.arange(m), expected)
+    found, twin = np.zeros_like(expected), np.zeros_like(expected)
+    compiled.move_codes(held, before, after, found)
+    reference.move_codes(held, before, after, twin)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(twin, expected)
 
 
 @fixed
@@ -531,11 +559,8 @@ def test_refine_gives_up_when_there_is_no_more_room() -> None:
 
 
 def drawn(run: Run, size: int, seed: int, twin: bool, distinct: bool) -> tuple[int, float, np.ndarray, np.ndarray]:
-    arguments = run, np.uint64(seed), 10**5, np.empty(size, dtype=np.int64), np.empty(size)
-    if distinct:
-        found = reference.draw_distinct(*arguments) if twin else compiled.draw_distinct(*arguments)
-    else:
-        found = reference.draw(*arguments) if twin else compiled.draw(*arguments)
+    arguments = run, np.uint64(seed), (10**5, distinct), np.empty(size, dtype=np.int64), np.empty(size)
+    found = reference.draw(*arguments) if twin else compiled.draw(*arguments)
     return *found, *arguments[3:]
 
 
@@ -581,14 +606,10 @@ def test_draw_gives_up_when_it_runs_out_of_patience(distinct: bool) -> None:
     run, _ = case(33, (4, 3), 0.5, SHORT, FULL).settled(nobody)
     twin = copy_of(run)
     room = np.empty(100, dtype=np.int64), np.empty(100)
-    if distinct:
-        count, time = compiled.draw_distinct(run, np.uint64(3), 10, *room)
-        assert count == reference.draw_distinct(twin, np.uint64(3), 10, *room)[0]
-    else:
-        count, time = compiled.draw(run, np.uint64(3), 10, *room)
-        assert count == reference.draw(twin, np.uint64(3), 10, *room)[0]
+    count, time = compiled.draw(run, np.uint64(3), (10, distinct), *room)
+    assert count == reference.draw(twin, np.uint64(3), (10, distinct), *room)[0]
     assert 0 <= count < 100 and time >= 0.0
-    assert compiled.draw(run, np.uint64(3), 10**9, *room)[0] == 100
+    assert compiled.draw(run, np.uint64(3), (10**9, False), *room)[0] == 100
 
 
 def test_everybody_can_be_drawn_once_and_then_nobody() -> None:

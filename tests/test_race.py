@@ -270,7 +270,7 @@ def test_the_audit_is_the_law_of_the_draws(norms: str) -> None:
     asked = index.asked(temperature, delta=1e-4, size=1)._replace(quantiles=quantiles, slope=quantiles[0])
     with index.enter(theta, asked, seed=5) as entered:
         assert kernels.settle(entered.run, entered.outlook, 1)
-        assert kernels.draw(entered.run, np.uint64(7), 2**40, positions, values)[0] == len(positions)
+        assert kernels.draw(entered.run, np.uint64(7), (2**40, False), positions, values)[0] == len(positions)
         assert entered.run.race.state[VIOLATIONS] > 0
     ids = index.order[positions]
     assert chi_square_p(ids, law) > 1e-4

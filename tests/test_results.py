@@ -153,11 +153,11 @@ def test_draws_of_shards_are_draws(
 def test_the_weaker_label_survives():
     draws = Draws(np.array([1]), np.array([0.5]), np.array(3), claim("exact"))
     for i, a in enumerate(LABELS):
-        assert replace(draws, labels=claim(a)).exact is (a == "exact")
+        assert replace(draws, grounds=claim(a)).exact is (a == "exact")
         for j, b in enumerate(LABELS):
             weaker = LABELS[max(i, j)]
             assert weakest((a, b)) == weakest([b, a, "exact"]) == weaker
-            assert replace(draws, labels=claim(a)).merge(replace(draws, labels=claim(b))).label == weaker
+            assert replace(draws, grounds=claim(a)).merge(replace(draws, grounds=claim(b))).label == weaker
     assert weakest([]) == "exact"
 
 
@@ -181,29 +181,29 @@ RECORDS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("kind", RECORDS)
 def test_labels_and_bounds_are_kept_theta_by_theta(kind: str):
     make, rows = RECORDS[kind], np.array([5, 6, 7])
-    a = make(rows, labels=np.array(["exact", "bounded", "heuristic"]), bound=np.array([0.0, 0.1, np.nan]))
+    a = make(rows, grounds=np.array(["exact", "bounded", "heuristic"]), bound=np.array([0.0, 0.1, np.nan]))
     assert a.label == "heuristic" and not a.exact
     np.testing.assert_array_equal(a.bound, [0.0, 0.1, np.nan])
-    b = make(rows, labels=np.array(["bounded", "bounded", "exact"]), bound=np.array([0.2, 0.4, 0.0]))
+    b = make(rows, grounds=np.array(["bounded", "bounded", "exact"]), bound=np.array([0.2, 0.4, 0.0]))
     merged = a.merge(b)
     assert merged.labels.tolist() == ["bounded", "bounded", "heuristic"]
     np.testing.assert_array_equal(merged.bound, [0.2, 0.4, np.nan])
     np.testing.assert_array_equal(merged.rows, 2 * rows)
     check_same(b.merge(a), merged)
     # Without a bound none is known, but of what is exact.
-    plain = make(rows, labels=np.array(["bounded", "exact", "heuristic"]))
+    plain = make(rows, grounds=np.array(["bounded", "exact", "heuristic"]))
     np.testing.assert_array_equal(plain.bound, [np.nan, 0.0, np.nan])
-    bare = make(np.array(4), labels=claim("exact"))
+    bare = make(np.array(4), grounds=claim("exact"))
     for record in (bare, bare.merge(bare)):
         assert record.labels.shape == () and record.bound == 0.0
         assert type(record.bound) is np.ndarray and type(record.labels) is np.ndarray
-    assert make(np.empty(0, np.int64), labels=claim("heuristic", (0,))).label == "exact"
+    assert make(np.empty(0, np.int64), grounds=claim("heuristic", (0,))).label == "exact"
 
 
 def test_violations_add_up():
     make, rows, labels = RECORDS["Draws"], np.array([5, 6]), claim("bounded", (2,))
-    assert make(rows, labels=labels).violations.tolist() == [0, 0]
-    a, b = (make(rows, labels=labels, violations=np.array(found)) for found in ([1, 0], [2, 3]))
+    assert make(rows, grounds=labels).violations.tolist() == [0, 0]
+    a, b = (make(rows, grounds=labels, violations=np.array(found)) for found in ([1, 0], [2, 3]))
     assert a.merge(b).violations.tolist() == [3, 3]
 
 

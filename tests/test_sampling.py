@@ -244,6 +244,20 @@ def test_knobs_of_the_default_that_are_out_of_range(options):
         lg.Bounded(**options)
 
 
+def test_the_smallest_knobs_work_and_smaller_ones_are_refused_with_the_smallest():
+    at = partition_model(400, 6, varied=True, seed=4)(np.ones(6))
+    assert at.sample(method=lg.Bounded(delta=1e-100), rng=0).bound == 1e-100
+    assert at.log_partition(rel_err=1e-12, rng=0).label == "exact"
+    for least, tiny in ((1e-100, 5e-324), (1e-100, 1e-101)):
+        with pytest.raises(ValueError, match=f"delta must be at least {least:g}, not {tiny:g}"):
+            lg.Bounded(delta=tiny)
+        with pytest.raises(ValueError, match=f"delta must be at least {least:g}"):
+            lg.Calibrated(delta=tiny)
+    for tiny in (1e-160, 1e-200, 5e-324):
+        with pytest.raises(ValueError, match=f"rel_err must be at least 1e-12, not {tiny:g}"):
+            at.log_partition(rel_err=tiny)
+
+
 def test_the_default_needs_its_index():
     with pytest.raises(ValueError, match=r"Bounded needs a PartitionIndex, not ExactIndex; build one with"):
         model_of("exact")(theta_of()).sample(1, method=lg.Bounded())
@@ -452,41 +466,3 @@ def test_frozen_draws_are_not_independent():
     drawn = model_of("exact")(theta_of(), temperature=0.05).sample(40_000, method=lg.Frozen(t=50), rng=21)
     agreement = float((probabilities_of(rows_of("unit"), theta_of(), 0.05) ** 2).sum())
     assert mean_p(drawn.ids[:-1] == drawn.ids[1:], agreement) < 1e-10
-
-
-METHODS = [
-    lg.Bounded(),
-    lg.Exhaustive(),
-    lg.Exhaustive(by_bytes=False),
-    lg.LazyGumbel(),
-    lg.LazyGumbel(k=10, gap=9.0),
-    lg.FixedCutoff(),
-    lg.TopKOnly(k=9),
-    lg.Frozen(t=9),
-]
-
-
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_seeds(method):
-    at = model_of("partition")(np.stack([theta_of(5), theta_of(6)]))
-    first, again = at.sample(300, method=method, rng=22), at.sample(300, method=method, rng=np.random.default_rng(22))
-    assert np.array_equal(first.ids, again.ids)
-    assert np.array_equal(first.values, again.values)
-    assert not np.array_equal(first.ids, at.sample(300, method=method, rng=23).ids)
-    assert not np.array_equal(at.sample(300, method=method).ids, at.sample(300, method=method).ids)
-
-
-@pytest.mark.parametrize("size", [0, 1, 5, (), (0,), (2, 3), (2, 0), np.int64(4)])
-@pytest.mark.parametrize("batch", [None, 0, 1, 3])
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_shapes(method, batch, size):
-    theta = theta_of() if batch is None else np.tile(theta_of(), (batch, 1))
-    drawn = model_of("partition")(theta).sample(size, method=method, rng=24)
-    batch_shape = () if batch is None else (batch,)
-    shape = (size if isinstance(size, tuple) else (size,)) + batch_shape
-    assert drawn.ids.shape == drawn.values.shape == shape
-    for column in (drawn.rows, drawn.labels, drawn.bound, drawn.violations):
-        assert column.shape == batch_shape
-    assert drawn.violations.dtype == np.int64 and drawn.bound.dtype == np.float64
-    assert drawn.ids.dtype == np.int64 and drawn.values.dtype == np.float64 and drawn.rows.dtype == np.int64
-    assert np.isfinite(drawn.values).all()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lazygumbel as lg
 from lazygumbel.client import Client, ServiceError
 from lazygumbel.serve.asking import Answer, ask, groups
 from lazygumbel.serve.engine import Busy, Engine, TooLate
@@ -25,10 +26,10 @@ from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question, read_json
 from lazygumbel.serve.served import Served
 from lazygumbel.serve.verbs import VERBS
-from serve_helpers import NAMES, TEMPERATURE, N, Server, named_model, send, serving
+from serve_helpers import NAMES, TEMPERATURE, D, N, Server, named_model, send, serving
 from statistics_helpers import chi_square_p, probabilities_of
 
-CLIENTS, SECONDS = 64, 6.0
+CLIENTS, SECONDS = 64, 20.0
 THETAS = ("river", "lake", "river + lake")
 
 
@@ -220,7 +221,8 @@ def test_a_full_queue_is_429_with_retry_after_and_the_client_comes_again() -> No
 
 
 def test_sigterm_under_load_loses_nothing_that_was_accepted() -> None:
-    with serving(named_model()) as server:
+    """Questions and changes: each that was accepted is answered, and rows that were added are in the folder."""
+    with serving(named_model(), "--live") as server:
         begun, answered, broken = Event(), Counter[int](), Counter[int]()
 
         def one(number: int) -> None:
@@ -229,7 +231,10 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted() -> None:
             with suppress(ConnectionError, HTTPException), server.client(retries=0) as client:
                 while True:
                     try:
-                        client.sample("river", size=50)
+                        if number:
+                            client.sample("river", size=50)
+                        else:
+                            client.add([[0.0] * D], ["new"])
                     except ServiceError as refused:
                         broken[refused.status] += 1
                         return
@@ -249,6 +254,7 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted() -> None:
         assert last["event"] == "stopped"
         assert last["accepted"] == last["answered"] == answered.total() > 16
         assert not broken
+        assert lg.LogLinear.load(server.folder).features.n == N + answered[0] > N
 
 
 def test_a_reload_by_signal_under_load_drops_no_request() -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from typer.testing import CliRunner
 
 import lazygumbel as lg
 from lazygumbel import Features, LogLinear, PartitionIndex
+from lazygumbel.audit import race_distance
 from lazygumbel.cli import app
+from lazygumbel.live import raced
 from lazygumbel.sharded import ShardedModel, ShardError
 from lazygumbel.sharded.worker import ShardWorker
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
@@ -36,7 +39,7 @@ def whole() -> LogLinear:
 def sharded(request: pytest.FixtureRequest, whole: LogLinear, tmp_path_factory: pytest.TempPathFactory) -> ShardedModel:
     out = tmp_path_factory.mktemp("shards") / "out"
     ShardedModel.split(whole, out, shards=LAYOUTS[request.param], rng=0)
-    return ShardedModel.connect(out, engine="threads")
+    return ShardedModel.connect(out, engine="threads", deadline=120)  # a busy machine
 
 
 @pytest.fixture
@@ -64,6 +67,9 @@ def test_exact_answers_are_those_of_the_unsplit_model(sharded: ShardedModel, who
                 assert mine.value.shape == other.value.shape and mine.label == "exact"
             found = ours.log_prob(ids, exclude=exclude)
             np.testing.assert_allclose(found.value, theirs.log_prob(ids, exclude=exclude).value, rtol=1e-5, atol=1e-5)
+            slate = np.stack([np.full(theta.shape[:-1], i) for i in (1_700, 2, 901)])
+            mine, other = (dist.log_prob_ordered(slate).value for dist in (ours, theirs))
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
             top = ours.top_k(1_000, exclude=exclude)
             expected = theirs.top_k(1_000, exclude=exclude)
             np.testing.assert_array_equal(top.ids, expected.ids)
@@ -140,6 +146,42 @@ def test_a_loss_over_shards_has_the_value_and_gradient_of_the_unsplit_one(
     drawn = negatives(sharded, torch.tensor(THETAS), 4, rng=0)
     expected = whole(THETAS).log_prob(drawn.ids.numpy().T).value.T
     np.testing.assert_allclose(drawn.log_propensity.numpy(), expected, rtol=1e-4)
+
+
+def test_a_fit_over_shards_finds_the_theta_of_the_unsplit_one(
+    sharded: ShardedModel, whole: LogLinear, tmp_path: Path
+) -> None:
+    ids, asked = np.array([3, 901, 902, 1_999]), {"iterations": 60, "learning_rate": 0.05, "l2": 0.1, "rng": 0}
+    expected = lg.fit(whole, ids, method=lg.Exhaustive(), **asked)
+    exact = lg.fit(sharded, ids, method=lg.Exhaustive(), **asked)
+    np.testing.assert_allclose(exact.theta, expected.theta, rtol=1e-3, atol=1e-4)
+    anchored = lg.fit(sharded, ids, checkpoint=tmp_path / "run.npz", **asked)
+    assert anchored.log_likelihood == pytest.approx(expected.log_likelihood, abs=0.02)
+    lg.fit(sharded, ids, checkpoint=tmp_path / "cut.npz", **asked | {"iterations": 33})
+    resumed = lg.fit(sharded, ids, checkpoint=tmp_path / "cut.npz", resume=True, **asked)
+    np.testing.assert_array_equal(resumed.theta, anchored.theta)
+
+
+def test_an_audit_over_shards_is_that_of_one_race_over_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ShardedModel.build(ROWS, tmp_path / "out", shards=[1_200, 800], index=by_codes, rng=0)
+
+    def too_low(*given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(logits, np.minimum(limits, np.quantile(logits, 0.9))) for logits, limits in raced(*given)]
+
+    monkeypatch.setattr("lazygumbel.sharded.auditing.raced", too_low)
+    with ShardedModel.connect(tmp_path / "out", engine="threads", deadline=120) as model:
+        found = model.audit(THETAS, method=lg.Bounded())
+        monkeypatch.undo()
+        right, exact = model.audit(THETAS), model.audit(THETAS, method=lg.Exhaustive())
+    assert (exact.miss == 0).all() and exact.labels.tolist() == ["exact"] * 5 and (right.miss <= 1e-3).all()
+    parts = [LogLinear.load(tmp_path / "out" / f"shard-00{s}").parts[0] for s in (0, 1)]
+    told = [too_low(part, THETAS, 1.0, lg.Bounded()) for part in parts]
+    for b, (first, second) in enumerate(zip(*told, strict=True)):
+        logits, ceilings = (np.concatenate(pair) for pair in zip(first, second, strict=True))
+        assert found.miss[b] == pytest.approx(race_distance(logits, ceilings), rel=1e-9) and found.miss[b] > 0.05
+        assert found.violations[b] == (logits > ceilings).sum() > 100
 
 
 def test_labels_and_bounds_survive(tmp_path: Path) -> None:
@@ -237,11 +279,11 @@ def test_a_slow_shard_misses_the_deadline_and_is_named(folder: Path, monkeypatch
     model(THETAS).sample(1)
     original, slow = ShardWorker.answer, [True]
 
-    def answer(self: ShardWorker, requests: object) -> object:
+    def answer(self: ShardWorker, *asked: object) -> object:
         if self._folder.name == "shard-000" and slow:
             slow.clear()
             time.sleep(1.5)
-        return original(self, requests)  # type: ignore[arg-type]
+        return original(self, *asked)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ShardWorker, "answer", answer)
     began = time.monotonic()
@@ -255,7 +297,9 @@ def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = ShardedModel.connect(folder, engine="threads")
     for message, question in {
         "f: shards average": lambda: model(THETAS).expectation(lambda ids: ids),  # type: ignore[arg-type]
-        "fit reads all rows .* not ShardedModel": lambda: lg.fit(model, [1]),  # type: ignore[arg-type]
+        "model must be a LogLinear or a ShardedModel, not dict": lambda: lg.fit({}, [1]),  # type: ignore[arg-type]
+        "calibrate: .* bounded without, or calibrate an unsplit LogLinear": lambda: model.calibrate(THETAS, tv=0.01),
+        "cannot be audited .* audit an unsplit model": lambda: model.audit(THETAS, method=lg.TopKOnly(k=3)),
         "theta has 3 columns": lambda: model(np.zeros(3)),
         "temperature": lambda: model(THETAS, temperature=0),
         "exclude leaves no row": lambda: model(THETAS).sample(1, exclude=np.arange(N)),
@@ -307,7 +351,7 @@ def test_the_command_line_splits_and_asks_shards(whole: LogLinear, tmp_path: Pat
     np.save(tmp_path / "thetas.npy", THETAS)
     many = ["sample", str(tmp_path / "out"), "4", "--theta", str(tmp_path / "thetas.npy"), "--seed", "5", "--json"]
     batch = json.loads(run(app, many).stdout)
-    assert np.shape(batch["ids"]) == (5, 4) and batch["names"] == [[NAMES[i] for i in ids] for ids in batch["ids"]]
+    assert np.shape(batch["ids"]) == (4, 5) and batch["names"] == [[NAMES[i] for i in ids] for ids in batch["ids"]]
     files = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
     made = run(app, ["split", *files, str(tmp_path / "files"), "--shards", "2", "--seed", "0"])
     assert made.exit_code == 0 and "shard-001" in made.stdout

@@ -201,6 +201,55 @@ def test_a_shard_that_comes_back_with_other_files_is_refused(
         assert_right(model, reference, seed=5)
 
 
+def test_shards_built_by_workers_are_those_built_here(cluster: Cluster, tmp_path: Path) -> None:
+    files: list[Path] = []
+    for i, part in enumerate(np.split(ROWS, [400, 900])):
+        files.append(tmp_path / f"rows-{i}.npy")
+        np.save(files[-1], part)
+    ShardedModel.build(files, tmp_path / "here", shards=[600, 0, 900], rng=5)
+    bad = ROWS[900:].copy()
+    bad[7, 1] = np.nan
+    np.save(files[2], bad)
+    with pytest.raises(ValueError, match=r"shard 2: .* NaN"):
+        ShardedModel.build(files, tmp_path / "bad", shards=[600, 0, 900], rng=5, engine="ray", address=cluster.address)
+    np.save(files[2], ROWS[900:])
+    ShardedModel.build(files, tmp_path / "there", shards=[600, 0, 900], rng=5, engine="ray", address=cluster.address)
+    here, there = (ShardedModel.connect(tmp_path / name, engine="threads") for name in ("here", "there"))
+    with here, there:
+        assert_right(there, here)
+    with pytest.raises(ValueError, match="source: workers of a cluster open files themselves"):
+        ShardedModel.build(ROWS, tmp_path / "array", engine="ray")
+
+
+def test_changes_survive_killed_workers_and_are_made_once(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with ShardedModel.connect(copy, address=cluster.address, deadline=10, cpus=0.0, mode="r+") as model:
+        ids = model.add(2 * ROWS[:40], [f"new {i}" for i in range(40)])
+        np.testing.assert_array_equal(ids, N + 3 * np.arange(40) + 1)  # shard 1 has the fewest rows
+        before = model.health()
+        killers = [kill_soon(before[shard].pid, after=after) for shard, after in ((1, 0.3), (2, 0.6))]
+        model.remove([10, 800, ids[3], 1_200])  # shard 0 makes its part while the others are killed
+        for killer in killers:
+            killer.join()
+        model.replace([11, 801], ROWS[[20, 21]])
+        assert [record.restarts for record in model.health()] == [0, 1, 1] and model.n == N + 36
+        with pytest.raises(ValueError, match="ids holds 800, but no row has this id"):
+            model.remove([800])
+        with ShardedModel.connect(copy, engine="threads") as reader:  # from what is on disk
+            assert_right(model, reader)
+            np.testing.assert_array_equal(model.features.gather([11, ids[5]]), [ROWS[20], 2 * ROWS[5]])
+            model.compact()
+            os.kill(model.health()[1].pid or 0, signal.SIGKILL)
+            value, expected = model(THETAS).log_partition().value, reader(THETAS).log_partition().value
+            np.testing.assert_allclose(value, expected, rtol=1e-6)
+        with ShardedModel.connect(copy, engine="threads") as later:
+            assert_right(model, later, seed=1)
+            assert model.find("new 7") == ids[7] and model.names([ids[8]]) == ["new 8"]
+        with pytest.raises(ValueError, match="is being written by process"):
+            ShardedModel.connect(copy, engine="threads", mode="r+")
+
+
 def test_nodes_are_killed_and_one_joins(cluster: Cluster, model: ShardedModel, reference: ShardedModel) -> None:
     before = model.health()[1]
     cluster.kill(before)  # there is a spare

@@ -83,6 +83,61 @@ def test_gradcheck(reduction, temperature):
     assert not torch.autograd.gradcheck(doubled, theta, eps=1 / 512, atol=1e-3, rtol=0, raise_exception=False)
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_options_are_those_of_cross_entropy(reduction, smoothing, weighted):
+    theta, target = batch()
+    target[[2, 5]] = -7
+    weight = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=theta.dtype) if weighted else None
+    options = {"reduction": reduction, "weight": weight, "ignore_index": -7, "label_smoothing": smoothing}
+    loss = LogLinearLoss(model(), temperature=TEMPERATURE, method=lg.Exhaustive(), **options)
+    phi = torch.from_numpy(rows().copy()).double()
+    found = []
+    for value in (loss(theta, target), functional.cross_entropy(theta @ phi.T / TEMPERATURE, target, **options)):
+        found.append((value, *torch.autograd.grad((value * torch.arange(1, 9)).sum(), theta)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert not found[0][1][[2, 5]].any()
+    assert len(loss.last.rows) == 6
+
+
+def test_where_all_targets_are_ignored_there_is_nothing_to_average():
+    theta, target = batch()
+    loss = LogLinearLoss(model(), temperature=TEMPERATURE, reduction="sum")
+    assert loss(theta, torch.full_like(target, -100)).item() == 0
+    loss.reduction = "mean"
+    assert loss(theta, torch.full_like(target, -100)).isnan()
+
+
+def test_the_target_is_in_the_sum_for_certain():
+    """A target that holds 98% of the mass: sampled like other rows it would be most of the error, and make losses negative."""
+    theta = torch.tensor(np.repeat(rows()[:20], 20, axis=0)).requires_grad_()
+    ids = torch.arange(20).repeat_interleave(20)
+    phi = torch.from_numpy(rows().copy())
+    temperature, coarse = 0.02, lg.Bounded(rel_err=0.1)
+    exact = functional.cross_entropy(theta @ phi.T / temperature, ids, reduction="none").detach()
+    loss = LogLinearLoss(model(), temperature=temperature, method=coarse, reduction="none", rng=1)
+    found = loss(theta, ids).detach()
+    dist = model()(theta.detach().numpy(), temperature=temperature)
+    sampled = -torch.tensor(dist.log_prob(ids.numpy(), method=coarse, rng=1).value)
+    assert (found > 0).all() and not (sampled > 0).all()
+    error, without = ((one - exact).square().mean().sqrt() for one in (found, sampled))
+    assert error < 0.4 * without, (error, without)
+
+
+def test_biases_are_a_column_more():
+    theta, target = batch()
+    biases = torch.linspace(-2, 2, N, dtype=torch.float64)
+    with_bias = np.column_stack([rows(), biases.numpy()]).astype(np.float32)
+    biased = lg.LogLinear(lg.PartitionIndex.build(with_bias, cells=64, rng=0))
+    loss = LogLinearLoss(biased, temperature=TEMPERATURE, method=lg.Exhaustive())
+    phi = torch.from_numpy(rows().copy()).double()
+    dense_loss = functional.cross_entropy(theta @ phi.T / TEMPERATURE + biases, target)
+    column = torch.full((len(theta), 1), TEMPERATURE, dtype=theta.dtype)
+    torch.testing.assert_close(loss(torch.cat([theta, column], dim=1), target), dense_loss, rtol=1e-5, atol=1e-5)
+
+
 def test_the_gradient_reaches_an_encoder():
     torch.manual_seed(0)
     encoder = torch.nn.Linear(5, D)
@@ -337,7 +392,7 @@ def test_training_reaches_the_dense_optimum_and_without_the_tail_does_not():
         (torch.zeros(2, D), torch.tensor([[0], [1]]), r"target must have shape \(2,\), .* not \(2, 1\)"),
         (torch.zeros(2, D), torch.tensor([0.0, 1.0]), r"target must hold whole numbers"),
         (torch.zeros(2, D), torch.tensor([0, N]), rf"target holds {N}, but row ids run from 0 to {N - 1}"),
-        (torch.zeros(2, D), torch.tensor([-100, 1]), r"target holds -100"),
+        (torch.zeros(2, D), torch.tensor([-1, 1]), r"target holds -1, "),
     ],
 )
 def test_what_the_loss_refuses(theta, target, message):
@@ -350,6 +405,10 @@ def test_what_the_knobs_refuse():
         ({"temperature": 0.0}, "temperature must be greater than 0"),
         ({"reduction": "average"}, "reduction must be 'mean', 'sum' or 'none', not 'average'"),
         ({"method": lg.LazyGumbel()}, r"method: LazyGumbel\(.*\) cannot estimate"),
+        ({"weight": torch.ones(N - 1)}, rf"weight must have shape \({N},\), one for each id, not \({N - 1},\)"),
+        ({"weight": torch.full((N,), -1.0)}, "weight must hold finite numbers of at least 0"),
+        ({"weight": torch.ones(N, dtype=torch.int64)}, "weight has dtype torch.int64"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be less than 1"),
         ({"method": lg.Bounded}, "method: .* cannot estimate"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -6,6 +6,7 @@ to the softmax.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.results import Labels
+from lazygumbel.results import Labels, make_frame
 
 __all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound", "race_distance"]
 
@@ -98,6 +99,8 @@ class Audit:
     """Probability of the head."""
     labels: Labels
     """What draws at each theta are labelled."""
+    reasons: Labels
+    """Why."""
     violations: npt.NDArray[np.int64]
     """Rows whose logit exceeds its ceiling, of all rows; zero for methods without ceilings."""
 
@@ -118,6 +121,12 @@ class Audit:
         shown = {name: float(values.mean()) for name, values in means.items()}
         shown |= {f"max_{name}": float(means[name].max()) for name in ("miss", "bound", "gap")}
         return {name: value if np.isfinite(value) else None for name, value in shown.items()}
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """A table with a line a theta: of pandas, or of polars where only that is installed."""
+        names = ("miss", "bound", "gap", "recall", "head_mass", "violations", "labels", "reasons")
+        columns = {name.removesuffix("s") if name in names[-2:] else name: getattr(self, name) for name in names}
+        return make_frame({"theta": np.arange(len(self.miss)), **columns}, library)
 
     def __str__(self) -> str:
         head = "" if self.ceilings else f", head k = {self.k}"
@@ -157,9 +166,10 @@ def audit(query: Query, method: Sampler) -> Audit:
     heads = find_heads(query, k)
     rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]
     miss, bound, gap, recall, mass = np.array(rows, dtype=np.float64).reshape(-1, 5).T
-    labels = method.sample(query, 1, np.random.default_rng(0)).labels
+    drawn = method.sample(query, 1, np.random.default_rng(0))
     none = np.zeros(query.size, dtype=np.int64)
-    return Audit(repr(method), query.temperature, k, miss, bound, gap, recall, mass, labels, none)
+    facts = miss, bound, gap, recall, mass, drawn.labels, drawn.reasons, none
+    return Audit(repr(method), query.temperature, k, *facts)
 
 
 def race_distance(logits: Floats, ceilings: Floats) -> float:
@@ -180,9 +190,8 @@ def _audit_race(query: Query, method: Bounded | Calibrated) -> Audit:
             miss[b] = race_distance(logits, ceilings)
             violations[b] = int((logits > ceilings).sum())
     unknown = np.full(query.size, np.nan)
-    return Audit(
-        repr(method), query.temperature, 0, miss, drawn.bound, unknown, unknown, unknown, drawn.labels, violations
-    )
+    facts = miss, drawn.bound, unknown, unknown, unknown, drawn.labels, drawn.reasons, violations
+    return Audit(repr(method), query.temperature, 0, *facts)
 
 
 def _all_logits(query: Query) -> Floats:

@@ -56,6 +56,7 @@ class Features:
         positions: npt.NDArray[np.int64] | None = None,
         names: Names | None = None,
         max_norm: float | None = None,
+        dead: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self.stored = stored
         """The rows in storage order, (n, d); float32 unless they are memory-mapped in another dtype."""
@@ -64,6 +65,10 @@ class Features:
         self.positions = positions
         """position of each id: the inverse of `order`."""
         self.names = names
+        self.dead = dead
+        """Positions whose rows were removed: they are stored, but no pass over the rows sees them; None for none."""
+        self.live = self.n if dead is None else self.n - int(np.count_nonzero(dead))
+        """Number of rows that were not removed."""
         self._max_norm = max_norm  # known once all rows were read and found finite
 
     @classmethod
@@ -74,7 +79,7 @@ class Features:
         A float32 array is not copied: do not change it afterwards.
         """
         if isinstance(source, Features):
-            return source if names is None else source._named(names)
+            return source.plain() if names is None else source.plain()._named(names)
         if isinstance(source, np.ma.MaskedArray):
             raise ValueError("features is a masked array; give an array without a mask, features.filled(...) for one")
         array = _map_npy(Path(source)) if isinstance(source, str | PathLike) else np.asanyarray(source)
@@ -92,9 +97,13 @@ class Features:
             features.check_finite()
         return features
 
+    def plain(self) -> "Features":
+        """The rows, if they can be indexed: their ids run from 0 to n - 1."""
+        return self
+
     @property
     def n(self) -> int:
-        """Number of rows."""
+        """Number of rows; also of those that were removed, while they are stored."""
         return self.stored.shape[0]
 
     @property
@@ -141,14 +150,18 @@ class Features:
         return ids if self.positions is None else np.asarray(self.positions[ids])
 
     def blocks(self, rows: int | None = None) -> Iterator[Block]:
-        """All rows in storage order as float32, a bounded number at a time."""
+        """All rows that were not removed, in storage order, as float32, a bounded number at a time."""
         step = rows or max(1, _BLOCK_BYTES // (4 * self.d))
         for start in range(0, self.n, step):
             stop = min(start + step, self.n)
             ids = np.arange(start, stop) if self.order is None else self.order[start:stop]
             with np.errstate(over="ignore"):  # `check_finite` refuses by name what overflows float32
                 block = np.ascontiguousarray(self.stored[start:stop], dtype=np.float32)
-            yield Block(ids, block)
+            if self.dead is not None and self.dead[start:stop].any():
+                kept = ~self.dead[start:stop]
+                ids, block = ids[kept], block[kept]
+            if len(ids):
+                yield Block(ids, block)
 
     @property
     def max_norm(self) -> float:
@@ -225,6 +238,19 @@ class Features:
         names = Names.load(reader, n) if reader.has("names") else None
         reader.demand(_fits(stored, max_norm), "rows.npy is not finite, or max_norm in config.json is not its largest")
         return cls(stored, order=order, positions=positions, names=names, max_norm=max_norm)
+
+    def without(self, ids: npt.NDArray[np.int64]) -> "Features":
+        """The same rows, of which these ones were removed; nothing is copied but what says so."""
+        dead = np.zeros(self.n, dtype=np.bool_) if self.dead is None else self.dead.copy()
+        dead[self.locate(ids)] = True
+        return Features(
+            self.stored,
+            order=self.order,
+            positions=self.positions,
+            names=self.names,
+            max_norm=self._max_norm,
+            dead=dead,
+        )
 
     def unit_norm(self) -> "Features":
         """The rows scaled to length one, in memory. A row of zeros is refused by name."""

@@ -6,13 +6,15 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["CONFIG", "DATA", "FORMAT", "VERSION", "read_config", "seal"]
+__all__ = ["CHANGES", "CONFIG", "DATA", "FORMAT", "VERSION", "read_config", "seal"]
 
 CONFIG = "config.json"
 FORMAT = "lazygumbel-model"
 VERSION = 7
 DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
+CHANGES = re.compile(r"changes-[0-9a-f]{16}\.log")
+"""Logs of what has happened to the rows of a data folder since."""
 _FILE = re.compile(r"[A-Za-z0-9_]+\.[a-z]+")
 """Names of files: none leads out of its folder."""
 _LARGEST = 16 * 2**20

@@ -7,19 +7,21 @@ is at most the largest of theirs, and a relative error of Z that each part meets
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids, check_number, check_vectors
-from lazygumbel.distribution import Exclude, Rng, entropy_of, exclusions
+from lazygumbel.checks import check_count, check_ids, check_number, check_vectors, longest_vector
+from lazygumbel.exclusions import Exclude, exclusions
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods.slate import chained, check_slates
 from lazygumbel.parts import Answers, Each, Part, Places, one_by_one
-from lazygumbel.results import Draws, Estimate, Mode, Moments, OrderedDraws, TopK
+from lazygumbel.results import Draws, Estimate, Moments, Naming, OrderedDraws, TopK
 from lazygumbel.spreading import along, spread_draws, spread_estimate, spread_ordered, spread_top
+from lazygumbel.verbs import Rng, Verbs
 
 __all__ = ["MergedDistribution"]
 
@@ -40,7 +42,7 @@ class _Renamed:
         return self.f(self.ids[places])
 
 
-class MergedDistribution:
+class MergedDistribution(Verbs):
     """Pr(i) proportional to exp(theta . phi_i / temperature) over the rows of all parts; verbs as of `Distribution`."""
 
     def __init__(
@@ -51,14 +53,19 @@ class MergedDistribution:
         temperature: float,
         *,
         d: int,
+        max_norm: float = 0.0,
         each: Each = one_by_one,
+        naming: Naming | None = None,
     ) -> None:
-        vectors = check_vectors(theta, "theta", d)
-        self.batch_shape: tuple[int, ...] = vectors.shape[:-1]
         self.temperature = check_number(temperature, "temperature", above=0.0)
+        vectors = check_vectors(theta, "theta", d, longest_vector(max_norm, self.temperature))
+        self.batch_shape: tuple[int, ...] = vectors.shape[:-1]
         self._thetas = np.atleast_2d(vectors)
-        self._parts, self._places, self._each = parts, places, each
-        self._answers = [part(self._thetas, temperature=self.temperature) for part in parts]
+        self._parts, self._places, self._each, self._naming = parts, places, each, naming
+
+    @cached_property
+    def _answers(self) -> list[Answers]:
+        return [part(self._thetas, temperature=self.temperature) for part in self._parts]
 
     def __repr__(self) -> str:
         n, d = sum(part.count for part in self._parts), self._thetas.shape[1]
@@ -140,7 +147,7 @@ class MergedDistribution:
 
         return self._estimate(ask, exclude, method)
 
-    def log_prob(
+    def log_prob_ordered(
         self,
         ids: npt.ArrayLike,
         *,
@@ -149,16 +156,17 @@ class MergedDistribution:
         rng: Rng = None,
         exclude: Exclude = None,
     ) -> Estimate:
-        """log Pr(ids), for ids of shape sample shape + batch shape; excluded rows have minus infinity."""
-        logits = self.logits(ids, exclude=exclude)
-        log_z = self.log_partition(rel_err=rel_err, method=method, rng=rng, exclude=exclude)
-        return Estimate(
-            np.asarray(np.minimum(logits - log_z.value, 0.0)),
-            np.broadcast_to(log_z.stderr, logits.shape).copy(),
-            np.asarray(log_z.rows + prod(logits.shape[: logits.ndim - len(self.batch_shape)])),
-            log_z.labels,
-            bound=log_z.bound,
-        )
+        """log Pr of each row of a slate given those before it; ids (K,) + batch shape. Some row must be in no slate."""
+        asked, batch = self._check(ids, "ids"), self.batch_shape
+        if asked.ndim != len(batch) + 1:
+            raise ValueError(f"ids must have shape (K,) + {batch}, one slate for each theta, not {asked.shape}")
+        logits, slates = self.logits(asked, exclude=exclude), asked.reshape(len(asked), len(self._thetas))
+        check_slates(slates)
+        held = exclusions(() if exclude is None else exclude, batch, self._places.size)
+        live = (one[self._places.find(one)[0] >= 0] for one in held)  # a mask may hold removed rows
+        out = [np.union1d(one, slate) for one, slate in zip(live, slates.T, strict=True)]
+        rest = self.log_partition(rel_err=rel_err, method=method, rng=rng, exclude=out if batch else out[0])
+        return chained(asked, logits, rest)
 
     def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
         """theta . phi / temperature of ids of shape sample shape + batch shape; minus infinity for excluded rows."""
@@ -169,8 +177,9 @@ class MergedDistribution:
         part_of, places = self._places.find(flat)
         found = np.full(flat.shape, -np.inf)
 
-        def ask(p: int) -> Floats:  # any row will do in the place of those of other parts
-            return self._answers[p].logits(np.where(part_of == p, places, 0))
+        def ask(p: int) -> Floats:  # any row that is there will do in the place of those of other parts
+            here = part_of == p
+            return self._answers[p].logits(np.where(here, places, places[here][0]))
 
         present = np.unique(part_of).tolist()
         for p, logits in zip(present, self._each(ask, present), strict=True):
@@ -179,17 +188,6 @@ class MergedDistribution:
             for b, excluded in enumerate(exclusions(exclude, self.batch_shape, self._places.size)):
                 found[np.isin(flat[:, b], excluded), b] = -np.inf
         return found.reshape(asked.shape)
-
-    def entropy(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """-E[log Pr(i)] in nats, shape batch shape."""
-        return entropy_of(self.mean_logit(rel_err=rel_err, method=method, rng=rng, exclude=exclude))
 
     def mean_logit(
         self,
@@ -221,12 +219,7 @@ class MergedDistribution:
         shape, batch = (*self.batch_shape, width), self.batch_shape
         ids, scores = found.ids[:, :width].reshape(shape), found.scores[:, :width].reshape(shape)
         rows, bound = found.rows.reshape(batch), found.bound.reshape(batch)
-        return replace(found, ids=ids, scores=scores, rows=rows, bound=bound, k=k)
-
-    def mode(self, *, exclude: Exclude = None) -> Mode:
-        """The most probable row (as far as the indexes find it), shape batch shape."""
-        best = self.top_k(1, exclude=exclude)
-        return Mode(best.ids[..., 0], best.scores[..., 0], best.rows, best.bound)
+        return replace(found, ids=ids, scores=scores, rows=rows, bound=bound, k=k, naming=self._naming)
 
     def _estimate(
         self,
@@ -310,9 +303,10 @@ class MergedDistribution:
 
     def _shaped(self, found: T, **shapes: tuple[int, ...]) -> T:
         """A result with these fields reshaped, and those of batch shape."""
-        batch = dict.fromkeys(("rows", "labels", "bound", "violations"), self.batch_shape)
+        batch = dict.fromkeys(("rows", "grounds", "bound", "violations"), self.batch_shape)
         wanted = {name: shape for name, shape in (batch | shapes).items() if hasattr(found, name)}
         changed: dict[str, Any] = {name: getattr(found, name).reshape(shape) for name, shape in wanted.items()}
+        changed["naming"] = self._naming
         return replace(found, **changed)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
 
 

@@ -74,8 +74,11 @@ class Names:
         if ids.ndim == 0:
             return self._at(int(ids))
         found = np.empty(ids.size, dtype=np.object_)
-        found[:] = [self._at(row) for row in check_ids(ids, "ids", len(self)).reshape(-1).tolist()]
+        found[:] = [self._at(row) for row in self._checked(ids).reshape(-1).tolist()]
         return found.reshape(ids.shape)
+
+    def _checked(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return check_ids(ids, "ids", len(self))
 
     def _at(self, row: int) -> str:
         if not 0 <= row < len(self):

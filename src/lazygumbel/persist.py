@@ -3,6 +3,7 @@
     model/
       config.json                format, version, shapes, sizes and digests
       data-1f3a9c0e5b7d2468/     the files that this config.json names
+      changes-1f3a9c0e5b7d2468.log   what has happened to these rows since: see `live.journal`
 
 Saving writes a new data folder, flushes it, and only then replaces `config.json`, which the file system does
 atomically. A crash at any byte leaves the old model, or none; what it leaves behind is swept by the next save. One
@@ -15,7 +16,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -26,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.locking import LOCK, only_writer
-from lazygumbel.manifest import CONFIG, DATA, FORMAT, VERSION, read_config, seal
+from lazygumbel.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
 
-__all__ = ["Reader", "Writer", "check_target", "read_config", "reading", "replacing", "writing"]
+__all__ = ["Reader", "Writer", "changes_file", "check_target", "read_config", "reading", "replacing", "writing"]
 
 R = TypeVar("R")
 
@@ -135,15 +136,23 @@ def reading(path: Path, load: Callable[[Reader], R]) -> R:
     raise ValueError(f"{path}: another process saves here so often that nothing can be read; try again later")
 
 
+def changes_file(path: Path, data: str) -> Path:
+    """The log of what has happened to the rows of this data folder; with another folder it means nothing."""
+    return path / f"{data.replace('data-', 'changes-')}.log"
+
+
 @contextmanager
-def writing(path: Path) -> Generator[Writer]:
-    """Write a model: nothing is visible at `path` until the block ends, and nothing at all if it fails."""
+def writing(path: Path, *, held: bool = False) -> Generator[Writer]:
+    """Write a model: nothing is visible at `path` until the block ends, and nothing at all if it fails.
+
+    With `held` the caller is the only writer of that folder already.
+    """
     check_target(path)
     created = not path.exists()
     folder = path / f"data-{secrets.token_hex(8)}"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with only_writer(path), _kept_if_committed(path, folder):
+        with nullcontext() if held else only_writer(path), _kept_if_committed(path, folder):
             folder.mkdir()
             writer = Writer(folder)
             yield writer
@@ -210,7 +219,7 @@ def check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise ValueError(f"path: {path} is a file; a model is saved as a folder")
-    foreign = [p.name for p in path.iterdir() if p.name not in (CONFIG, LOCK) and not DATA.fullmatch(p.name)]
+    foreign = [p.name for p in path.iterdir() if not _is_ours(p.name)]
     if foreign:
         raise ValueError(f"path: {path} holds {foreign[0]!r}, which is not part of a model; choose an empty folder")
     if (path / CONFIG).exists() and '"lazygumbel-model"' not in (path / CONFIG).read_text(errors="replace"):
@@ -234,6 +243,10 @@ def _config_bytes(path: Path) -> bytes | None:
         return (path / CONFIG).read_bytes()
     except OSError:
         return None
+
+
+def _is_ours(name: str) -> bool:
+    return name in (CONFIG, LOCK) or any(pattern.fullmatch(name) for pattern in (DATA, CHANGES))
 
 
 def _committed(path: Path, folder: str) -> bool:
@@ -263,3 +276,5 @@ def _sweep(path: Path, keep: str) -> None:
     leftovers: Iterable[Path] = [p for p in path.iterdir() if DATA.fullmatch(p.name) and p.name != keep]
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
+    for log in [p for p in path.iterdir() if CHANGES.fullmatch(p.name) and p != changes_file(path, keep)]:
+        log.unlink(missing_ok=True)

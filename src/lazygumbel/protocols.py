@@ -1,13 +1,13 @@
-"""What walks and losses need of a model, wherever its rows are: `LogLinear` and `sharded.ShardedModel` both have it."""
+"""What walks, losses and `fit` need of a model, wherever its rows are: `LogLinear` and `ShardedModel` both have it."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.distribution import Exclude, Rng
-from lazygumbel.methods import Estimator, Sampler
-from lazygumbel.results import Draws, Estimate
+from lazygumbel.methods import Estimator, OrderedSampler, Sampler
+from lazygumbel.results import Draws, Estimate, OrderedDraws
 
 __all__ = ["Asked", "Model", "Rows"]
 
@@ -25,6 +25,11 @@ class Rows(Protocol):
         """Length of a row."""
         ...
 
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of a row; it may be one that was removed."""
+        ...
+
     def gather(self, ids: npt.ArrayLike, /) -> npt.NDArray[np.float32]:
         """The rows with these ids, shape ids.shape + (d,), a copy."""
         ...
@@ -39,11 +44,17 @@ class Asked(Protocol):
         """Independent samples."""
         ...
 
-    def log_partition(self, *, method: Estimator | None, rng: Rng) -> Estimate:
+    def sample_without_replacement(
+        self, size: int, /, *, method: OrderedSampler | None = None, rng: Rng = None
+    ) -> OrderedDraws:
+        """Distinct rows in order."""
+        ...
+
+    def log_partition(self, *, method: Estimator | None, rng: Rng = None, exclude: Exclude = None) -> Estimate:
         """log Z."""
         ...
 
-    def expectation(self, *, method: Estimator | None, rng: Rng) -> Estimate:
+    def expectation(self, *, method: Estimator | None, rng: Rng = None, exclude: Exclude = None) -> Estimate:
         """The expectation of the features."""
         ...
 
@@ -58,6 +69,24 @@ class Model(Protocol):
     @property
     def features(self) -> Rows:
         """The rows phi."""
+        ...
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """Of all rows, ascending."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ids were given, from 0 on, those of removed rows among them."""
+        ...
+
+    def check_ids(self, ids: npt.ArrayLike, name: str, /) -> npt.NDArray[np.int64]:
+        """Ids of rows, any shape, as int64."""
+        ...
+
+    def snapshot(self) -> Self:
+        """The model as it is now."""
         ...
 
     def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> Asked:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.results import EXACT, Draws, Estimate, Moments, OrderedDraws, TopK
+from lazygumbel.results import EXACT, Draws, Estimate, Grounds, Moments, OrderedDraws, TopK
 
 __all__ = ["along", "spread_draws", "spread_estimate", "spread_ordered", "spread_top"]
 
@@ -32,9 +32,9 @@ def spread_draws(found: Sequence[tuple[Ints, Draws]], thetas: int, _: int) -> Dr
     ids, values = np.full((count, thetas), -1, dtype=np.int64), np.full((count, thetas), -np.inf)
     for some, draws in found:
         ids[:, some], values[:, some] = draws.ids, draws.values
-    rows, labels, bound = _of_batch(found, thetas)
+    rows, grounds, bound = _of_batch(found, thetas)
     violations = _fill([(some, draws.violations) for some, draws in found], np.zeros(thetas, dtype=np.int64))
-    return Draws(ids, values, rows, labels, bound, violations)
+    return Draws(ids, values, rows, grounds, bound, violations)
 
 
 def spread_ordered(found: Sequence[tuple[Ints, OrderedDraws]], thetas: int, size: int) -> OrderedDraws:
@@ -48,14 +48,14 @@ def spread_ordered(found: Sequence[tuple[Ints, OrderedDraws]], thetas: int, size
         return room
 
     shape = along((thetas,), size)
-    rows, labels, bound = _of_batch(found, thetas)
+    rows, grounds, bound = _of_batch(found, thetas)
     return OrderedDraws(
         each("ids", np.full(shape, -1, dtype=np.int64)),
         each("logits", np.full(shape, -np.inf)),
         each("values", np.full(shape, -np.inf)),
         _fill([(some, draws.threshold) for some, draws in found], np.full(thetas, -np.inf)),
         rows,
-        labels,
+        grounds,
         bound,
     )
 
@@ -88,11 +88,11 @@ def spread_top(found: Sequence[tuple[Ints, TopK]], thetas: int, k: int) -> TopK:
     return TopK(ids, scores, rows, all(top.exact for _, top in found), k, bound)
 
 
-def _of_batch(found: Sequence[tuple[Ints, Any]], thetas: int) -> tuple[Ints, npt.NDArray[np.str_], Any]:
-    """Rows, labels and bounds: where nothing was asked, nothing was looked at, and that is exact."""
+def _of_batch(found: Sequence[tuple[Ints, Any]], thetas: int) -> tuple[Ints, Grounds, Any]:
+    """Rows, grounds and bounds: where nothing was asked, nothing was looked at, and that is exact."""
     return (
         _fill([(some, result.rows) for some, result in found], np.zeros(thetas, dtype=np.int64)),
-        _fill([(some, result.labels) for some, result in found], np.full(thetas, EXACT)),
+        _fill([(some, result.grounds) for some, result in found], np.full(thetas, EXACT)),
         _fill([(some, result.bound) for some, result in found], np.zeros(thetas)),
     )
 

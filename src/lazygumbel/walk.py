@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids
+from lazygumbel.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress, choose
@@ -33,7 +33,7 @@ class Walk:
     start: Ints
     """The row of each chain before the first step, (chains,)."""
     n: int
-    """Number of rows of the model."""
+    """Number of ids of the model: of its rows, and of those that were removed from it."""
     rows: Ints
     """How many rows were scored in each step, over all chains, (steps,)."""
     label: Label
@@ -94,11 +94,11 @@ def walk(
     exact. `stay=False` forbids a step from a row to itself: that row is excluded.
     """
     steps, chains = check_count(steps, "steps"), check_count(chains, "chains")
-    n = model.features.n
-    if not stay and n == 1:
+    model = model.snapshot()  # whatever happens to the rows meanwhile
+    if not stay and model.features.n == 1:
         raise ValueError("stay=False needs another row to move to, but the model has 1 row")
     generator = np.random.default_rng(rng)
-    at = first = _starts(start, chains, n, generator)
+    at = first = _starts(start, chains, model, generator)
     law = _Law(model, temperature, method, generator)
     ids, rows = _room(steps, chains), np.empty(steps, dtype=np.int64)
     label: Label = "exact"
@@ -109,7 +109,7 @@ def walk(
             rows[t] = step.rows
             label = weakest((label, step.label))
             task.advance(chains)
-    return Walk(ids, first, n, rows, label)
+    return Walk(ids, first, model.size, rows, label)
 
 
 class _Step(NamedTuple):
@@ -141,10 +141,11 @@ class _Law:
         return self.model(self.model.features.gather(at), temperature=self.temperature)
 
 
-def _starts(start: npt.ArrayLike | None, chains: int, n: int, rng: np.random.Generator) -> Ints:
+def _starts(start: npt.ArrayLike | None, chains: int, model: Model, rng: np.random.Generator) -> Ints:
     if start is None:
-        return rng.integers(n, size=chains)
-    ids = check_ids(start, "start", n)
+        places = rng.integers(model.features.n, size=chains)
+        return places if model.size == model.features.n else model.ids[places]
+    ids = model.check_ids(start, "start")
     if ids.shape not in ((), (chains,)):
         raise ValueError(f"start must be one id, or one for each of {chains} chains, not of shape {ids.shape}")
     return np.full(chains, ids)

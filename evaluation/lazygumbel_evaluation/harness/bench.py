@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -186,7 +186,7 @@ class Bench:
 
     def asking(self, model: LogLinear, ask: Ask) -> Callable[[Vectors], object]:
         """The call that puts a question to a model at a theta, `model(theta)` included."""
-        return lambda theta: ask(model(theta, temperature=self.temperature))
+        return lambda theta: ask(cast("Distribution", model(theta, temperature=self.temperature)))
 
     def compare(
         self, exact: Variants, calls: Mapping[str, Callable[[Vectors], object]], thetas: Vectors

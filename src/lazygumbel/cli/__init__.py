@@ -1,7 +1,7 @@
 """The command line.
 
 `lazygumbel build | info | calibrate | top-k | sample | log-partition | log-prob | audit | fit | walk | split | paper |
-serve`.
+serve`, and `add | remove | replace | compact` for rows that change.
 """
 
 import sys
@@ -11,6 +11,7 @@ import typer
 
 from lazygumbel.cli import commands as _commands
 from lazygumbel.cli import fit as _fit
+from lazygumbel.cli import live as _live
 from lazygumbel.cli import queries as _queries
 from lazygumbel.cli import serve as _serve
 from lazygumbel.cli import sharded as _sharded
@@ -20,7 +21,7 @@ from lazygumbel.cli.others import add_commands
 
 __all__ = ["app", "main"]
 
-_REGISTERED = (_commands, _queries, _fit, _serve, _sharded, _walk)
+_REGISTERED = (_commands, _queries, _fit, _live, _serve, _sharded, _walk)
 """Modules that add commands to the app when they are imported."""
 add_commands(app)
 

@@ -76,7 +76,7 @@ def build(
 @app.command()
 @guarded
 def info(model: Model, as_json: Json = False) -> None:
-    """What a saved model holds, without loading it."""
+    """What a saved model holds, without loading it; of one whose rows have changed, how far and at what cost."""
     _show_info(model, as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def audit(
     """Measure how often a sampler misses the true winner: needs every row for every theta."""
     loaded = LogLinear.load(model)
     if theta is None and row is None and name is None:
-        ids = np.random.default_rng(seed).integers(loaded.features.n, size=check_count(thetas, "thetas"))
+        ids = np.random.default_rng(seed).choice(loaded.ids, check_count(thetas, "thetas"))
         queries = loaded.features.gather(ids)
     else:
         queries = np.atleast_2d(theta_of(loaded, theta, row, name))
@@ -137,6 +137,9 @@ def calibrate(
 
 def _show_info(path: Path, *, as_json: bool) -> None:
     facts = describe(path)
+    if facts["changes"]:
+        drift = LogLinear.load(path).drift()
+        facts |= {"drift": None if drift is None else drift.facts()}
     shown = facts | {"bytes": f"{facts['bytes'] / 2**20:,.1f} MiB"}
     show(facts, ((key, _words(value)) for key, value in shown.items()), ("", ""), as_json=as_json)
 

@@ -97,11 +97,12 @@ def _show(
     model: LogLinear, ids: npt.NDArray[np.int64], learnt: Fit, temperature: float, out: Path, *, as_json: bool
 ) -> None:
     """The most probable rows that were not learnt, exactly."""
-    dist = LogLinear(ExactIndex(model.features))(learnt.theta, temperature=temperature)
-    others = np.empty(0, dtype=np.int64)
+    dist = LogLinear(ExactIndex(model.settled().features))(learnt.theta, temperature=temperature)
+    places = np.empty(0, dtype=np.int64)
     if len(np.unique(ids)) < model.features.n:
-        others = dist.top_k(_SHOWN, exclude=ids).ids
-    chances = cast("list[float]", np.exp(dist.log_prob(others, method=Exhaustive()).value).tolist())
+        places = dist.top_k(_SHOWN, exclude=np.searchsorted(model.ids, ids)).ids
+    chances = cast("list[float]", np.exp(dist.log_prob(places, method=Exhaustive()).value).tolist())
+    others = model.ids[places]
     names = names_of(model, others)
     history = learnt.history
     result = {

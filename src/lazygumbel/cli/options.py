@@ -14,6 +14,7 @@ import typer
 from lazygumbel.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
+from lazygumbel.merged import MergedDistribution
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded import ShardedDistribution, ShardedModel
 
@@ -23,12 +24,15 @@ __all__ = [
     "Json",
     "K",
     "Method",
+    "MinP",
     "Model",
     "Name",
     "Row",
     "Seed",
     "Temperature",
     "Theta",
+    "TopK",
+    "TopP",
     "app",
     "distribution",
     "excluded",
@@ -38,6 +42,7 @@ __all__ = [
     "read_thetas",
     "show_columns",
     "theta_of",
+    "truncated",
 ]
 
 app = typer.Typer(add_completion=False, help="Softmax models over millions of rows.")
@@ -59,6 +64,9 @@ Method = Annotated[
     typer.Option(help="bounded, exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given."),
 ]
 K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
+TopK = Annotated[int | None, typer.Option("--top-k", help="Draw from the so many most probable rows.")]
+TopP = Annotated[float | None, typer.Option(help="Of these, from the fewest most probable whose mass is this.")]
+MinP = Annotated[float | None, typer.Option(help="Of these, from those of this share of the largest probability.")]
 
 
 def show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | None], *, as_json: bool) -> None:
@@ -69,8 +77,26 @@ def show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | N
 
 def distribution(
     model: AnyModel, theta: Path | None, row: int | None, name: str | None, temperature: float
-) -> Distribution | ShardedDistribution:
+) -> Distribution | MergedDistribution | ShardedDistribution:
+    """The distribution that a command asks, at the theta that it was given."""
     return model(theta_of(model, theta, row, name), temperature=temperature)
+
+
+def truncated(
+    dist: Distribution | MergedDistribution | ShardedDistribution,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    *,
+    seed: int | None,
+    exclude: npt.NDArray[np.int64] | None,
+) -> Distribution | MergedDistribution | ShardedDistribution:
+    """The distribution over what these leave of the rows that are not excluded; as it is, if none is given."""
+    if top_k is top_p is min_p is None:
+        return dist
+    if not isinstance(dist, Distribution):
+        raise ValueError("top_k, top_p, min_p: shards, and rows that changed, cannot be truncated; compact them first")
+    return dist.truncated(top_k=top_k, top_p=top_p, min_p=min_p, rng=seed, exclude=exclude)
 
 
 def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
@@ -119,7 +145,7 @@ def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64
         raise ValueError(f"{argument}: {path} holds no row; give one id or name a line")
     if all(re.fullmatch(r"[+-]?\d{1,18}", word) for word in words):
         return np.array([int(word) for word in words], dtype=np.int64)
-    if not _named(model):
+    if model.features.names is None:
         raise ValueError(f"{argument}: {path} holds names, but the rows of this model have none; give ids")
     return np.array([_find(model, word) for word in words], dtype=np.int64)
 
@@ -131,14 +157,8 @@ def excluded(model: AnyModel, path: Path | None) -> npt.NDArray[np.int64] | None
 
 def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[Any] | None:
     """Names of rows, in nested lists as the ids are; None without names."""
-    if isinstance(model, ShardedModel):
-        return np.array(model.names(ids), dtype=np.object_).reshape(ids.shape).tolist() if _named(model) else None
     names = model.features.names
     return None if names is None else names[ids].tolist()
-
-
-def _named(model: AnyModel) -> bool:
-    return model.features.named if isinstance(model, ShardedModel) else model.features.names is not None
 
 
 def _find(model: AnyModel, name: str) -> int:

@@ -7,8 +7,20 @@ Thetas are a name or a sum of names, the id of a row, numbers, or anything that 
 `array.array("f")`, or a NumPy array of shape (d,) or (B, d). Answers have the keys and shapes of the service.
 """
 
-from lazygumbel.client.answers import Audit, Draws, Estimate, Info, OrderedDraws, Rows, TopK
 from lazygumbel.client.connection import Client, ServiceError
 from lazygumbel.client.thetas import Theta
+from lazygumbel.forms import Audit, Change, Draws, Estimate, Info, OrderedDraws, Rows, TopK
 
-__all__ = ["Audit", "Client", "Draws", "Estimate", "Info", "OrderedDraws", "Rows", "ServiceError", "Theta", "TopK"]
+__all__ = [
+    "Audit",
+    "Change",
+    "Client",
+    "Draws",
+    "Estimate",
+    "Info",
+    "OrderedDraws",
+    "Rows",
+    "ServiceError",
+    "Theta",
+    "TopK",
+]

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urlencode, urlsplit
 
-from lazygumbel.client.answers import Audit, Draws, Estimate, Info, OrderedDraws, Rows, TopK, filled
-from lazygumbel.client.thetas import Theta, encode
+from lazygumbel.client.thetas import Theta, Vectors, encode
+from lazygumbel.forms import Audit, Change, Draws, Estimate, Info, OrderedDraws, Rows, TopK, read
 
 __all__ = ["Client", "ServiceError"]
 
@@ -52,7 +52,7 @@ class Client:
     ) -> Draws:
         """Independent samples."""
         given = {"size": size, "exclude": exclude, "seed": seed, "method": method, "delta": delta, "log_prob": log_prob}
-        return Draws(**filled(self._ask("sample", theta, temperature=temperature, **given)))
+        return read(Draws, self._ask("sample", theta, temperature=temperature, **given))
 
     def sample_without_replacement(
         self,
@@ -69,19 +69,19 @@ class Client:
         """Distinct rows, in the order of drawing."""
         given = {"size": size, "exclude": exclude, "seed": seed, "method": method, "delta": delta, "log_prob": log_prob}
         found = self._ask("sample-without-replacement", theta, temperature=temperature, **given)
-        return OrderedDraws(**filled(found))
+        return read(OrderedDraws, found)
 
     def log_partition(self, theta: Theta, **settings: Any) -> Estimate:
         """log Z. Settings: temperature, exclude, seed, method, rel_err."""
-        return Estimate(**filled(self._ask("log-partition", theta, **settings)))
+        return read(Estimate, self._ask("log-partition", theta, **settings))
 
     def entropy(self, theta: Theta, **settings: Any) -> Estimate:
         """-E[log Pr] in nats. Settings: temperature, exclude, seed, method, rel_err."""
-        return Estimate(**filled(self._ask("entropy", theta, **settings)))
+        return read(Estimate, self._ask("entropy", theta, **settings))
 
     def log_prob(self, theta: Theta, ids: Sequence[Any], **settings: Any) -> Estimate:
         """log Pr of rows by ids or names. Settings: temperature, exclude, seed, method, rel_err."""
-        return Estimate(**filled(self._ask("log-prob", theta, ids=ids, **settings)))
+        return read(Estimate, self._ask("log-prob", theta, ids=ids, **settings))
 
     def expectation(self, theta: Theta, of: Mapping[int | str, float] | None = None, **settings: Any) -> Estimate:
         """E[phi]; or E[f] for `of`, the values of f at some rows, zero at all others.
@@ -90,15 +90,28 @@ class Client:
         """
         if of is not None:
             settings["of"] = {"ids": list(of), "values": list(of.values())}
-        return Estimate(**filled(self._ask("expectation", theta, **settings)))
+        return read(Estimate, self._ask("expectation", theta, **settings))
 
     def top_k(self, theta: Theta, k: int = 10, *, exclude: Sequence[Any] | None = None) -> TopK:
         """The rows with the largest inner products."""
-        return TopK(**self._ask("top-k", theta, k=k, exclude=exclude))
+        return read(TopK, self._ask("top-k", theta, k=k, exclude=exclude))
 
     def audit(self, theta: Theta, ids: Sequence[Any] = (), **settings: Any) -> Audit:
         """The truth about one theta: every row is scored. Settings: temperature, exclude."""
-        return Audit(**filled(self._ask("audit", theta, ids=list(ids), **settings)))
+        return read(Audit, self._ask("audit", theta, ids=list(ids), **settings))
+
+    def add(self, rows: Vectors, names: Sequence[str] | None = None) -> Change:
+        """Add rows, with names where the others have some; durable when this returns. Needs a live service."""
+        given = {} if names is None else {"names": list(names)}
+        return Change(**self._post("add", {"rows": encode(rows, "rows"), **given}))
+
+    def remove(self, ids: Sequence[int | str]) -> Change:
+        """Remove rows by ids or names; requests made from now on do not see them."""
+        return Change(**self._post("remove", {"ids": list(ids)}))
+
+    def replace(self, ids: Sequence[int | str], rows: Vectors) -> Change:
+        """Put other rows under these ids or names."""
+        return Change(**self._post("replace", {"ids": list(ids), "rows": encode(rows, "rows")}))
 
     def rows(self, ids: Sequence[int], *, vectors: bool = False) -> Rows:
         """Rows by their ids."""
@@ -144,6 +157,9 @@ class Client:
 
     def _ask(self, verb: str, theta: Theta, **settings: Any) -> dict[str, Any]:
         body = {"theta": encode(theta), **{key: value for key, value in settings.items() if value is not None}}
+        return self._post(verb, body)
+
+    def _post(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._request("POST", f"/v1/{verb}", json.dumps(body, allow_nan=False).encode())
 
     def _get(self, path: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-__all__ = ["Theta", "encode"]
+__all__ = ["Theta", "Vectors", "encode"]
 
 
 class Buffer(Protocol):
@@ -19,16 +19,19 @@ class Buffer(Protocol):
 Theta = str | int | Sequence[float] | Sequence[Sequence[float]] | Sequence[str] | Buffer
 
 
-def encode(theta: Any) -> Any:
+Vectors = Sequence[Sequence[float]] | Buffer
+
+
+def encode(theta: Any, name: str = "theta") -> Any:
     """Numbers in memory as base64 of float32; all else as it is."""
     if isinstance(theta, str | int | list | tuple):
         return cast("Any", theta)
     try:
         view = memoryview(theta)
     except TypeError:
-        raise ValueError(f"theta must be a name, an id, numbers or a buffer of numbers, not {theta!r}") from None
+        raise ValueError(f"{name} must be a name, an id, numbers or a buffer of numbers, not {theta!r}") from None
     if view.format not in ("f", "d", "<f", "<d"):
-        raise ValueError(f"theta must hold float32 or float64, not numbers of format {view.format!r}")
+        raise ValueError(f"{name} must hold float32 or float64, not numbers of format {view.format!r}")
     flat = view.tobytes()
     if view.format.endswith("d"):
         count = len(flat) // 8

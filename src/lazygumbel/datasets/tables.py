@@ -20,6 +20,7 @@ _BATCH_ROWS = 4096
 
 
 def read_parquet(path: Path, column: str | None, names: NamesColumn, progress: Progress) -> Features:
+    """Rows of a Parquet file: a column of lists of numbers, with a column of names if there is one."""
     parquet: Any = require("pyarrow.parquet", extra="data")
     with parquet.ParquetFile(path) as file:
         column, names = _pick_columns(file.schema_arrow, column, names)

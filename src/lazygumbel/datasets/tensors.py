@@ -17,6 +17,7 @@ _TENSOR_DTYPES = ("F16", "F32", "F64", "I8", "U8", "I16", "U16", "BOOL")
 
 
 def read_hdf5(path: Path, key: str, progress: Progress) -> Features:
+    """Rows of an HDF5 file: the matrix of this name."""
     h5py: Any = require("h5py", extra="data")
     matrices: list[str] = []
 
@@ -36,6 +37,7 @@ def read_hdf5(path: Path, key: str, progress: Progress) -> Features:
 
 
 def read_safetensors(path: Path, key: str | None, progress: Progress) -> Features:
+    """Rows of a safetensors file: the matrix of this name, or the only one."""
     safetensors: Any = require("safetensors", extra="data")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -52,7 +52,7 @@ class Search(NamedTuple):
     vectors: npt.NDArray[np.float32]
     """The queries, (B, d)."""
     k: int
-    """How many to find: what was asked for, cut to n."""
+    """How many to find: what was asked for, cut to the number of rows."""
     asked: int
     single: bool
     """Whether one bare (d,) vector was given, so that results have batch shape ()."""
@@ -62,7 +62,7 @@ def open_search(queries: npt.ArrayLike, k: int, features: Features) -> Search:
     """Check what a caller gave to `top_k`."""
     vectors = check_vectors(queries, "queries", features.d, longest_vector(features.max_norm))
     asked = check_count(k, "k")
-    return Search(np.atleast_2d(vectors), min(asked, features.n), asked, vectors.ndim == 1)
+    return Search(np.atleast_2d(vectors), min(asked, features.live), asked, vectors.ndim == 1)
 
 
 def best(

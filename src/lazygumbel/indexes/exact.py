@@ -49,6 +49,10 @@ class ExactIndex:
                 hits[b] = best(self.features, search.vectors[b], *candidates, search.k)
         return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), bound=0.0)
 
+    def without(self, ids: npt.NDArray[np.int64]) -> Self:
+        """The same index, of which these rows were removed."""
+        return type(self)(self.features.without(ids))
+
     def save(self, writer: Writer) -> None:
         """An exact index is its rows."""
         writer.config["index"] = {"kind": self.kind}

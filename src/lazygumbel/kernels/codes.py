@@ -1,9 +1,11 @@
 """Compiled kernels over codes: the ceilings of a query, and the weight of every block."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.decorators import exact_kernel, helper
+from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
@@ -31,7 +33,6 @@ from lazygumbel.kernels.types import (
     Asked,
     Ceilings,
     Coded,
-    Outlook,
     Race,
     Run,
     Theta,
@@ -97,7 +98,7 @@ def _products(
     return low, high
 
 
-@exact_kernel
+@part
 def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """With words side by side, (coordinates, 64)."""
     out = np.empty((codebook.shape[1], codebook.shape[0]), dtype=np.float64)
@@ -142,7 +143,7 @@ def lookup_tables(
     return tables, int(exponent), (base_first / step, base / step), reach / step
 
 
-@exact_kernel
+@part
 def _forecast(
     coded: Coded, cells: npt.NDArray[np.float32], scale: float, spread: float
 ) -> tuple[npt.NDArray[np.float64], float]:
@@ -163,7 +164,7 @@ def _forecast(
     return out, top + np.log(total)
 
 
-@exact_kernel
+@part
 def _levels(
     coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, sigmas: float
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
@@ -203,7 +204,8 @@ def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: flo
 @exact_kernel
 def prepare(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
-) -> tuple[Theta, Ceilings, Outlook]:
+) -> tuple[Any, Any, Any]:
+    """Theta, ceilings and outlook, without names: see `boxing`."""
     d, count = coded.d, coded.projection.shape[0]
     laid_out, projected = lay_out(vector), np.empty(count, dtype=np.float32)
     for row in range(count):
@@ -221,11 +223,13 @@ def prepare(
     reach = min(reach, coded.code_norm * norm / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
     reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
     left = int(np.floor(np.log2(32767.0 / reach)))
-    theta, best = Theta(laid_out, cells, norm, asked.scale), -np.inf
+    theta, best = (laid_out, cells, norm, asked.scale), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
     covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
-    levels, rights, far, expected = _levels(coded, asked, theta, spread, left - exponent, asked.far if covered else 0.0)
+    levels, rights, far, expected = _levels(
+        coded, asked, Theta(*theta), spread, left - exponent, asked.far if covered else 0.0
+    )
     scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
     for c in range(cells.shape[0]):
         low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / _LN2)
@@ -238,7 +242,7 @@ def prepare(
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))
     spreads = norm / np.sqrt(max(d - 1, 1)) * scale * UNIT
-    ceilings = Ceilings(
+    ceilings = (
         tables,
         scores,
         levels,
@@ -255,7 +259,7 @@ def prepare(
         coded.byte_error * norm if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
     )
     high = (best + norm * coded.largest_residual) * asked.scale
-    return theta, ceilings, Outlook(low, expected, high, best, spread, covered)
+    return theta, ceilings, (low, expected, high, best, spread, covered)
 
 
 @helper

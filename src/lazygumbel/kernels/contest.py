@@ -1,12 +1,14 @@
 """From thetas to draws: prepare, scan, look closely at what is heavy, race."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.claims import count_up
 from lazygumbel.kernels.codes import prepare, scan
-from lazygumbel.kernels.decorators import exact_kernel
-from lazygumbel.kernels.race import draw, draw_distinct, refine, take_out, temper
+from lazygumbel.kernels.decorators import exact_kernel, part
+from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
 from lazygumbel.kernels.types import (
     BLOCK,
     OVER,
@@ -47,7 +49,8 @@ before would have two threads ask for its lock at the same moment, which costs a
 def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> None:
     count = race.changed[0]
     if count < 0:
-        race.alive[:] = stored.alive
+        for block in range(stored.alive.shape[0]):
+            race.alive[block] = stored.alive[block]
     for k in range(1, count + 1):
         race.alive[race.changed[k]] = stored.alive[race.changed[k]]
     race.changed[0] = 0
@@ -56,7 +59,12 @@ def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> No
     race.state[:] = 0.0
 
 
-@exact_kernel
+@part
+def _run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
+    return Run(stored.sketch, stored.rows, Theta(*theta), Ceilings(*ceilings), race)
+
+
+@part
 def _scan_claimed(run: Run, claims: npt.NDArray[np.int64], upwards: bool) -> None:
     """Scan chunks until all are claimed. Nothing here can fail, so that whoever waits for a claimed chunk gets it.
 
@@ -82,7 +90,7 @@ def assist(
     claims: npt.NDArray[np.int64],
 ) -> None:
     theta, ceilings, _ = prepare(stored.coded, vector, asked, 1.0, seed)
-    _scan_claimed(Run(stored.sketch, stored.rows, theta, ceilings, race), claims, False)
+    _scan_claimed(_run_of(stored, theta, ceilings, race), claims, False)
     for _ in range(_LINGER):
         if count_up(claims, OVER, 0) > 0:
             break
@@ -101,16 +109,18 @@ def enter(
     seed: np.uint64,
     race: Race,
     claims: npt.NDArray[np.int64],
-) -> tuple[Theta, Ceilings, Outlook]:
-    theta, ceilings, outlook = prepare(stored.coded, vector, asked, 1.0, seed)
-    _scan_claimed(Run(stored.sketch, stored.rows, theta, ceilings, race), claims, True)
+) -> tuple[Any, Any, Any]:
+    """Theta, ceilings and outlook, without names: see `boxing`."""
+    theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
+    _scan_claimed(_run_of(stored, theta, ceilings, race), claims, True)
     while count_up(claims, _DONE, 0) < -(-race.sums.shape[0] // _PIECE):
         pass  # the other thread is at its last chunks: some microseconds
+    outlook = Outlook(*facts)
     tempered = (outlook.high - outlook.low) / _RANGE
-    if tempered > 1.0 and race.sums.max() > _HOT:
-        theta, ceilings, outlook = prepare(stored.coded, vector, asked, tempered, seed)
-        scan(Run(stored.sketch, stored.rows, theta, ceilings, race), 0, race.sums.shape[0])
-    return theta, ceilings, outlook
+    if tempered > 1.0 and race.sums[heaviest_chunk(race)] > _HOT:
+        theta, ceilings, facts = prepare(stored.coded, vector, asked, tempered, seed)
+        scan(_run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
+    return theta, ceilings, facts
 
 
 @exact_kernel
@@ -124,7 +134,9 @@ def set_reference(run: Run, outlook: Outlook) -> float:
 
 @exact_kernel
 def settle(run: Run, outlook: Outlook, size: int) -> bool:
-    least = min(set_reference(run, outlook), run.race.sums.sum() / _LOOSE)
+    expected = set_reference(run, outlook)
+    add_up(run.race)
+    least = min(expected, run.race.ends[-1] / _LOOSE)
     return refine(run, least * max(_HEAVY / max(size, 1), 1.0), True)
 
 
@@ -139,26 +151,22 @@ def race_thetas(
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    patience, distinct = rules
     for b in range(part[0], part[1]):
         one, wanted = _asked_of(asked, batch, b), batch.wanted[b]
         if b > part[0]:  # the first was made ready; not after the last, for an assistant that wakes late
             open_race(stored, batch.excluded[batch.ends[b - 1] : batch.ends[b]], race)
             claims[:] = 0
-        theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
-        run, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), 0, 0.0
+        theta, ceilings, facts = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
+        outlook, run, drawn, time = Outlook(*facts), _run_of(stored, theta, ceilings, race), 0, 0.0
         positions, values = found.positions[b, :wanted], found.values[b, :wanted]
         if settle(run, outlook, wanted):
-            if distinct:
-                drawn, time = draw_distinct(run, batch.seeds[b, 1], patience, positions, values)
-            else:
-                drawn, time = draw(run, batch.seeds[b, 1], patience, positions, values)
+            drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
         found.drawn[b], found.far[b] = drawn, outlook.far
         found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
         found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
 
 
-@exact_kernel
+@part
 def _asked_of(asked: Asked, batch: Batch, b: int) -> Asked:
     first = batch.quantiles[b, 0]
     return Asked(

@@ -11,7 +11,7 @@ from warnings import warn
 
 from numba import njit
 
-__all__ = ["exact_kernel", "helper", "kernel"]
+__all__ = ["exact_kernel", "helper", "kernel", "part"]
 
 
 def _can_keep() -> bool:
@@ -40,6 +40,9 @@ kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", fastmath={"reas
 """Sums may be reordered, products and sums fused."""
 exact_kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy")
 """The same bits on every processor."""
-helper: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
-"""A part of a kernel, which allocates nothing: arrays are not counted as they are handed on. With counts, an atomic
-operation for each array of each named tuple, a proposal took twice the time."""
+_for_kernels: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+part: Any = njit(**_for_kernels)
+"""A part of a kernel, which Python cannot call: to compile what unpacks named tuples takes longer than the part."""
+helper: Any = njit(forceinline=True, _nrt=False, **_for_kernels)
+"""A part that allocates nothing: arrays are not counted as they are handed on. With counts, an atomic operation for
+each array of each named tuple, a proposal took twice the time."""

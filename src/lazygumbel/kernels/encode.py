@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.decorators import helper, kernel
-from lazygumbel.kernels.types import BLOCK, WORDS
+from lazygumbel.kernels.types import BLOCK, GAINS, WORDS
 
-__all__ = ["encode_rows", "interleave"]
+__all__ = ["encode_rows", "interleave", "move_codes"]
 
 _LANES = 16
 
@@ -93,7 +93,8 @@ def encode_rows(
     lengths, words = (_half_lengths(first, d), _half_lengths(second, d)), (_side_by_side(first), _side_by_side(second))
     room = np.empty(WORDS + _LANES, dtype=np.float32)
     for row in range(m):
-        rest[:] = rotated[row]
+        for c in range(d):
+            rest[c] = rotated[row, c]
         for part in range(2):
             _encode(rest, words[part], lengths[part], codes[row], parts[0] if part else 0, room)
             product, square = 0.0, 0.0
@@ -123,3 +124,22 @@ def interleave(
         line, first = 3 * quadruples + lane // (BLOCK // 2), 2 * (lane % (BLOCK // 2))
         out[block, line, first] = np.uint8(gains[row] & 255)
         out[block, line, first + 1] = np.uint8(gains[row] >> 8)
+
+
+@kernel
+def move_codes(
+    held: npt.NDArray[np.uint8],
+    sources: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint8],
+) -> None:
+    lines = out.shape[1] - GAINS
+    for row in range(slots.shape[0]):
+        block, lane, source, seat = slots[row] // BLOCK, slots[row] % BLOCK, sources[row] // BLOCK, sources[row] % BLOCK
+        to = 2 * lane if lane < BLOCK // 2 else 2 * lane - BLOCK + 1
+        at = 2 * seat if seat < BLOCK // 2 else 2 * seat - BLOCK + 1
+        for line in range(lines):
+            out[block, line, to] = held[source, line, at]
+        for k in range(2):
+            gain = held[source, lines + seat // (BLOCK // 2), 2 * (seat % (BLOCK // 2)) + k]
+            out[block, lines + lane // (BLOCK // 2), 2 * (lane % (BLOCK // 2)) + k] = gain

@@ -1,7 +1,7 @@
 """The race with ceilings: rows propose themselves at the rate of their ceiling, and are accepted by their logit.
 
 `refine` first scores the rows that would be proposed again and again; those race at the rate of their logit. `draw`
-runs the race until enough rows were accepted, anew after each; `draw_distinct` runs it on without them.
+runs the race until enough rows were accepted: anew after each, or on without them.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ __all__ = [
     "block_rate",
     "chunk_at",
     "draw",
-    "draw_distinct",
+    "heaviest_chunk",
     "make_certain",
     "position_of",
     "rate_at",
@@ -182,12 +182,19 @@ def add_up(race: Race) -> None:
 
 
 @helper
-def _hottest(run: Run) -> int:
-    """The heaviest block of the heaviest chunk."""
-    race, chunk = run.race, 0
+def heaviest_chunk(race: Race) -> int:
+    """The first of those that weigh most."""
+    chunk = 0
     for k in range(race.sums.shape[0]):
         if race.sums[k] > race.sums[chunk]:
             chunk = k
+    return chunk
+
+
+@helper
+def _hottest(run: Run) -> int:
+    """The heaviest block of the heaviest chunk."""
+    race, chunk = run.race, heaviest_chunk(run.race)
     best = chunk * CHUNK
     for block in range(chunk * CHUNK, min((chunk + 1) * CHUNK, race.weights.shape[0])):
         if weight_in(run, block) > weight_in(run, best):
@@ -195,8 +202,8 @@ def _hottest(run: Run) -> int:
     return best
 
 
-@helper
-def _refine(run: Run, low: float, grow: bool) -> bool:
+@exact_kernel
+def refine(run: Run, low: float, grow: bool) -> bool:
     race = run.race
     # With `grow` the hottest block first, out of turn: Z is then known much better, before others are looked at.
     start = -1 if grow else 0
@@ -211,11 +218,6 @@ def _refine(run: Run, low: float, grow: bool) -> bool:
             sum_chunk(run, chunk)
     add_up(race)
     return low >= 0.0 and race.ends[-1] < np.inf
-
-
-@exact_kernel
-def refine(run: Run, low: float, grow: bool) -> bool:
-    return _refine(run, low, grow)
 
 
 @exact_kernel
@@ -383,63 +385,38 @@ def _retire(run: Run, proposals: Proposals) -> None:
     add_up(race)
 
 
-@helper
-def _propose_all(run: Run, seed: np.uint64, step: int, proposals: Proposals) -> None:
-    for k in range(_AT_ONCE):
-        _propose(run, seed, step + k, proposals, k)
-    for k in range(_AT_ONCE):
-        _aim(run, seed, step + k, proposals, k)
-
-
-@helper
-def _value(run: Run, time: float) -> float:
-    """The perturbed logit of a row that fired after this time."""
-    return run.race.state[REFERENCE] * _LN2 - np.log(time)
-
-
 @exact_kernel
 def draw(
-    run: Run, seed: np.uint64, patience: int, positions: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
+    run: Run,
+    seed: np.uint64,
+    rules: tuple[int, bool],
+    positions: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
 ) -> tuple[int, float]:
-    size, drawn, step, time = positions.shape[0], 0, 0, 0.0
-    numbers = np.empty((3, _AT_ONCE), dtype=np.int64)
-    proposals = Proposals(numbers[0], numbers[1], numbers[2], np.empty(_AT_ONCE, dtype=np.float64))
-    rate = run.race.state[MASS] + run.race.ends[-1]
-    while drawn < size and step - drawn < patience and rate >= _NOTHING:
-        _propose_all(run, seed, step, proposals)
-        product = 1.0  # the times between proposals are exponential: logarithms of uniform numbers
-        for k in range(_AT_ONCE):
-            product *= uniform(~seed, step + k)
-            if drawn < size and _fires(run, seed, step + k, proposals, k):
-                positions[drawn] = proposals.positions[k]
-                values[drawn] = _value(run, time - np.log(product) / rate)
-                drawn, time, product = drawn + 1, 0.0, 1.0
-        time -= np.log(product) / rate
-        step += _AT_ONCE
-    return drawn, time
-
-
-@exact_kernel
-def draw_distinct(
-    run: Run, seed: np.uint64, patience: int, positions: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
-) -> tuple[int, float]:
-    race, size, drawn, step, time = run.race, positions.shape[0], 0, 0, 0.0
-    numbers = np.empty((3, _AT_ONCE), dtype=np.int64)
+    race, size, drawn, step, time = run.race, positions.shape[0], 0, np.int64(0), 0.0
+    numbers, (patience, distinct) = np.empty((3, _AT_ONCE), dtype=np.int64), rules
     proposals = Proposals(numbers[0], numbers[1], numbers[2], np.empty(_AT_ONCE, dtype=np.float64))
     while drawn < size and step - drawn < patience:
-        if step > 0:
+        if distinct and step > 0:
             _retire(run, proposals)
-            if step % _PATIENCE == 0 and not _refine(run, race.state[MASS], True):
+            if step % _PATIENCE == 0 and not refine(run, race.state[MASS], True):
                 break
         rate = race.state[MASS] + race.ends[-1]
         if rate < _NOTHING:  # what is left weighs nothing beside what was taken
             break
-        _propose_all(run, seed, step, proposals)
         for k in range(_AT_ONCE):
-            time -= np.log(uniform(~seed, step + k)) / rate
+            _propose(run, seed, step + k, proposals, k)
+        for k in range(_AT_ONCE):
+            _aim(run, seed, step + k, proposals, k)
+        for k in range(_AT_ONCE):
+            time -= np.log(uniform(~seed, step + k)) / rate  # exponential
             if drawn < size and _fires(run, seed, step + k, proposals, k):
-                positions[drawn], values[drawn] = proposals.positions[k], _value(run, time)
+                positions[drawn] = proposals.positions[k]
+                values[drawn] = race.state[REFERENCE] * _LN2 - np.log(time)
                 drawn += 1
-                _take(race, proposals, k)
+                if distinct:
+                    _take(race, proposals, k)
+                else:
+                    time = 0.0
         step += _AT_ONCE
     return drawn, time

@@ -42,16 +42,17 @@ from lazygumbel.kernels.types import (
 
 __all__ = [
     "add_by_cell",
+    "add_pairs",
     "all_ceilings",
     "assist",
     "assist_theta",
     "draw",
-    "draw_distinct",
     "encode_rows",
     "enter",
     "gather_dot",
     "interleave",
     "lookup_tables",
+    "move_codes",
     "open_race",
     "prepare",
     "race_thetas",
@@ -118,6 +119,11 @@ def add_by_cell(rows: Vectors, cells: Ints, sums: Floats, squares: Floats) -> No
     np.add.at(squares, cells, np.square(rows.astype(np.float64)).sum(axis=1))
 
 
+def add_pairs(sums: Vectors, places: Ints, weights: Vectors, rows: Vectors, owner: Ints) -> None:
+    """Add `weights[j] * rows[owner[j]]` to `sums[places[j]]` for every j."""
+    np.add.at(sums, places, weights[:, None] * rows[owner])
+
+
 def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums of weighted rows, and over pairs, the first two and so on, of the squared difference between the two, and of
     that times the difference of their weights, each (d,). An even number of rows."""
@@ -168,6 +174,16 @@ def interleave(codes: Bytes, gains: Shorts, slots: Ints, order: Ints, out: Bytes
     lines = np.ascontiguousarray(out[:, -GAINS:]).view(np.int16).reshape(-1, BLOCK)
     lines[blocks, lanes] = gains
     out[:, -GAINS:] = lines.view(np.uint8).reshape(-1, GAINS, BLOCK)
+
+
+def move_codes(held: Bytes, sources: Ints, slots: Ints, out: Bytes) -> None:
+    """Copy what `interleave` wrote for rows in the slots `sources` of one part into other slots of another."""
+    seats, lanes = sources % BLOCK, slots % BLOCK
+    at, to = (np.where(these < GROUP, 2 * these, 2 * (these - GROUP) + 1) for these in (seats, lanes))
+    out[slots // BLOCK, :-GAINS, to] = held[sources // BLOCK, :-GAINS, at]
+    lines, others = (np.ascontiguousarray(part[:, -GAINS:]).view(np.int16).reshape(-1, BLOCK) for part in (held, out))
+    others[slots // BLOCK, lanes] = lines[sources // BLOCK, seats]
+    out[:, -GAINS:] = others.view(np.uint8).reshape(-1, GAINS, BLOCK)
 
 
 def lookup_tables(
@@ -562,10 +578,9 @@ def race_thetas(
 ) -> None:
     """Race some thetas of a batch, from the first of `part`, for which `race` is open, to before the last.
 
-    `rules` are the patience of a race, see `draw`, and whether draws are distinct. `asked.slope` is in units of the
+    `rules` are those of `draw`. `asked.slope` is in units of the
     first quantile of each theta.
     """
-    patience, distinct = rules
     for b in range(*part):
         quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
         one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
@@ -575,7 +590,7 @@ def race_thetas(
         run, wanted, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
         if settle(run, outlook, wanted):
             positions, values = found.positions[b, :wanted], found.values[b, :wanted]
-            drawn, time = _race(run, batch.seeds[b, 1], patience, positions, values, distinct)
+            drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
         found.drawn[b], found.far[b] = drawn, outlook.far
         found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
         found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
@@ -589,29 +604,18 @@ def _share_at(shares: Floats, place: float) -> int:
     return int(min(np.searchsorted(ends, place, side="right"), np.flatnonzero(shares)[-1]))
 
 
-def draw(run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats) -> tuple[int, float]:
-    """Run a race, after `refine`, until all of `positions` are filled, or until more than `patience` proposals were
-    refused, or if rates are next to nothing. How many were filled, and the time that has passed since the last of
-    them. Time has no memory, so a race that was broken off can be finished by another that starts then.
+def draw(run: Run, seed: np.uint64, rules: tuple[int, bool], positions: Ints, values: Floats) -> tuple[int, float]:
+    """Run a race, after `refine`, until all of `positions` are filled, or until more proposals were refused than the
+    first of `rules`, its patience, or if rates are next to nothing. How many were filled, and the time that has passed
+    since the last of them. Time has no memory, so a race that was broken off can be finished by another that starts
+    then.
 
-    Proposals are made eight at a time; the time between two is exponential. The race starts anew after each that is
-    accepted. `values` are minus the logarithms of the times.
+    Proposals are made eight at a time, at the rates of the moment when they are begun; the time between two is
+    exponential. The race starts anew after each that is accepted; or, if the second of `rules` says that rows are to be
+    distinct, it goes on without them, times are since it began, and every 256 proposals heavy rows are looked for among
+    those that are left. `values` are minus the logarithms of the times.
     """
-    return _race(run, seed, patience, positions, values, False)
-
-
-def draw_distinct(run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats) -> tuple[int, float]:
-    """The same without replacement: the race goes on without the rows that were accepted, and times are since it began.
-
-    Every 256 proposals heavy rows are looked for among those that are left. Proposals are made at the rates of the
-    moment when eight of them are begun.
-    """
-    return _race(run, seed, patience, positions, values, True)
-
-
-def _race(
-    run: Run, seed: np.uint64, patience: int, positions: Ints, values: Floats, distinct: bool
-) -> tuple[int, float]:
+    patience, distinct = rules
     race, size, drawn, step, time = run.race, len(positions), 0, 0, 0.0
     proposals: list[tuple[int, int, float]] = []
     while drawn < size:

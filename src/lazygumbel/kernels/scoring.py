@@ -6,7 +6,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.decorators import kernel
 from lazygumbel.kernels.prefetch import prefetch
 
-__all__ = ["add_by_cell", "gather_dot", "sum_pairs", "sum_rows"]
+__all__ = ["add_by_cell", "add_pairs", "gather_dot", "sum_pairs", "sum_rows"]
 
 _AHEAD = 96
 """Rows that are prefetched before they are needed."""
@@ -83,3 +83,19 @@ def add_by_cell(
             total[c] += value
             square += value * value
         squares[cells[j]] += square
+
+
+@kernel
+def add_pairs(
+    sums: npt.NDArray[np.float32],
+    places: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32],
+    rows: npt.NDArray[np.float32],
+    owner: npt.NDArray[np.int64],
+) -> None:
+    for j in range(places.shape[0]):
+        if j + _AHEAD < places.shape[0]:
+            prefetch(sums, places[j + _AHEAD])
+        total, row, weight = sums[places[j]], rows[owner[j]], weights[j]
+        for c in range(rows.shape[1]):
+            total[c] += weight * row[c]

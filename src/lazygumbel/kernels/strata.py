@@ -1,10 +1,12 @@
 """Rows chosen for sums: two from each stratum of equal weight, with probability in proportion to their ceilings."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.codes import largest_weight, level_of
-from lazygumbel.kernels.decorators import exact_kernel, helper
+from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import (
@@ -115,7 +117,8 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
 @exact_kernel
 def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
     race, sketch, levels = run.race, run.sketch, run.ceilings.levels
-    least *= race.sums.sum()
+    add_up(race)
+    least *= race.ends[-1]
     for cell in range(levels.shape[0]):
         level = levels[cell]
         part, largest = min(int(level), FULL) - SHORT, sketch.largest
@@ -146,7 +149,8 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
 
 
 @exact_kernel
-def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> Weighed:
+def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> tuple[float, ...]:
+    """What `Weighed` has, without names: see `boxing`."""
     total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
     for k in range(m):
@@ -160,7 +164,7 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
         pairs += between
         fourth += between * between
     if total == 0.0:
-        return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
+        return 0.0, 0.0, 0.0, 0.0, 0.0
     if fourth > 0.0:
         # Where a few pairs make the variance it is as uncertain as with so few: about what the
         # quantiles of Student's law are wider, and a little more, because such differences are skewed.
@@ -168,24 +172,25 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
         pairs *= (1.0 + 2.0 / freedom + 2.0 / (freedom * freedom)) ** 2
     moment = (1.0 + weighted / total) * (1.0 + FIXED_POINT)
     allowed = np.sqrt(moment * moment - 1.0)
-    return Weighed(total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / m)
+    return total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / m
 
 
 @exact_kernel
 def sample_to(
     run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
-) -> Sample:
+) -> tuple[Any, ...]:
+    """A sample, without names: see `boxing`."""
     rel_err, most, widest = rules
-    nothing = Sample(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=np.float32))
+    nothing = _room(np.int64(0))
     if not score_wide(run, unit, widest, _SMALL * rel_err):
         return nothing
     race = run.race
     rest = race.ends[-1]
     if not 0.0 < rest < np.inf:
         return nothing
-    pilot = _room(_PILOT)
-    sample_strata(run, seeds[1], 0, _PILOT, pilot)
-    found = weigh_sample(pilot.ratios, pilot.widths, unit)
+    pilot = Sample(*_room(np.int64(_PILOT)))
+    sample_strata(run, seeds[1], np.int64(0), pilot.positions.shape[0], pilot)
+    found = Weighed(*weigh_sample(pilot.ratios, pilot.widths, unit))
     total = race.state[MASS] + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
@@ -195,10 +200,10 @@ def sample_to(
         return nothing
     count = 2 * int(np.ceil(max(wanted, _LEAST) / 2.0))
     sample = _room(count)
-    sample_strata(run, seeds[2], 0, count, sample)
+    sample_strata(run, seeds[2], np.int64(0), count, Sample(*sample))
     return sample
 
 
-@exact_kernel
-def _room(count: int) -> Sample:
-    return Sample(np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32))
+@part
+def _room(count: int) -> tuple[Any, ...]:
+    return np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32)

@@ -10,8 +10,9 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_count, check_number
 from lazygumbel.features import Features
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.methods import Query
+from lazygumbel.methods import Exhaustive, Query
 from lazygumbel.methods.sums import sample_softmax
+from lazygumbel.protocols import Model
 from lazygumbel.threads import map_threads
 
 __all__ = ["Anchor", "Anchored", "softmax"]
@@ -35,7 +36,7 @@ class Anchored:
     anchor moves by as much as the sample's does: E_a + E'[phi | here] - E'[phi | anchor]. No logit has moved by more
     than `reach`, or a new anchor is dropped here; so no probability has grown by more than a factor of exp(2 reach)
     since. Over a `PartitionIndex` an anchor is a scan and 256 rows for each entry of theta, whose error costs about
-    0.002 of the log-likelihood; over other indexes, and where codes cannot tell, a dense pass.
+    0.002 of the log-likelihood; over other indexes, over shards, and where codes cannot tell, a dense pass.
     """
 
     size: int = 2000
@@ -78,6 +79,16 @@ class Anchor:
         drawn = np.minimum(cumulative.searchsorted(targets, side="right"), len(weights) - 1)
         positions, counts = np.unique(drawn if held is None else held[drawn], return_counts=True)
         return cls(theta, iteration, mean, features.stored[positions].astype(np.float64), counts / size, read)
+
+    @classmethod
+    def afar(cls, model: Model, theta: Floats, temperature: float, size: int, seed: Sequence[int]) -> "Anchor":
+        """Of a model whose rows are elsewhere: a dense pass there, and a sample without replacement, by its weights."""
+        iteration, dist = seed[-1], model(theta.astype(np.float32), temperature=temperature)
+        exact = dist.expectation(method=Exhaustive())
+        n = model.features.n
+        drawn = dist.sample_without_replacement(min(size, n), rng=np.random.default_rng(seed))
+        rows = model.features.gather(drawn.ids).astype(np.float64)
+        return cls(theta, iteration, exact.value, rows, drawn.weights, n + int(drawn.rows))
 
     def mean_at(self, theta: Floats, temperature: float) -> Floats:
         """E[phi] at another theta."""

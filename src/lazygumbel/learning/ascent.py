@@ -16,6 +16,7 @@ from lazygumbel.learning.records import Diverged, Fit, History, Record
 from lazygumbel.methods import Estimator, Exhaustive, Query
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
+from lazygumbel.protocols import Model
 
 __all__ = ["Ascent", "Problem", "State"]
 
@@ -45,7 +46,7 @@ class _Estimated(NamedTuple):
 class Problem:
     """What is climbed, and how."""
 
-    model: LogLinear
+    model: LogLinear | Model
     target: Floats
     """Weighted mean of the rows to be learnt, (d,)."""
     method: Anchored | Estimator
@@ -70,7 +71,7 @@ class Problem:
         """Exact; of theta as the rows see it, in float32."""
         seen = theta.astype(np.float32).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            log_z = self.model(seen, temperature=self.temperature).log_partition(method=Exhaustive())
+            log_z = self.model(seen.astype(np.float32), temperature=self.temperature).log_partition(method=Exhaustive())
             return float(seen @ self.target / self.temperature - log_z.value)
 
     @property
@@ -81,7 +82,9 @@ class Problem:
     def settings(self, rows: Ints, shares: Floats, start: Floats) -> dict[str, Any]:
         """What must be the same for a run to be resumed; arrays by their digests."""
         features = self.model.features
-        some = features.gather(np.random.default_rng(0).integers(features.n, size=64))
+        held = isinstance(self.model, LogLinear)
+        # Of rows that are elsewhere, and may have changed, those to be learnt are surely there.
+        some = features.gather(np.random.default_rng(0).integers(features.n, size=64) if held else rows[:64])
         return {
             "features": f"{features.n} x {features.d}, {_digest(some)}",
             "ids": _digest(rows),
@@ -103,18 +106,29 @@ class Problem:
                 distance = float(np.linalg.norm(state.theta - anchor.theta)) * features.max_norm
                 if distance <= method.reach * self.temperature:
                     return _Estimated(anchor.mean_at(state.theta, self.temperature), len(anchor.rows), anchor)
-            query = Query.of(self.model.index, state.theta, self.temperature)
-            anchor = Anchor.drop(query, state.theta, method.size, state.iteration, seed)
+            anchor = self.drop(state.theta, method, state.iteration, seed)
             return _Estimated(anchor.mean, anchor.rows_read, anchor)
-        if isinstance(method, Exhaustive):  # without the variances of `expectation`, which nobody asks for here
-            return _Estimated(softmax(features, state.theta, self.temperature)[1], features.n, None)
-        dist = self.model(state.theta, temperature=self.temperature)
+        if isinstance(method, Exhaustive):
+            return _Estimated(self._exact(state.theta), features.n, None)
+        dist = self.model(state.theta.astype(np.float32), temperature=self.temperature)
         estimate = dist.expectation(method=method, rng=np.random.default_rng([*seed, state.iteration]))
         if np.isfinite(estimate.value).all():
             return _Estimated(estimate.value, int(estimate.rows), None)
         # No row was looked at, which happens to sparse methods.
-        exact = softmax(features, state.theta, self.temperature)[1]
-        return _Estimated(exact, int(estimate.rows) + features.n, None)
+        return _Estimated(self._exact(state.theta), int(estimate.rows) + features.n, None)
+
+    def drop(self, theta: Floats, method: Anchored, iteration: int, seed: Sequence[int]) -> Anchor:
+        """An anchor: the same for the same seed and iteration."""
+        if not isinstance(self.model, LogLinear):
+            return Anchor.afar(self.model, theta, self.temperature, method.size, [*seed, iteration])
+        query = Query.of(self.model.index, theta, self.temperature)
+        return Anchor.drop(query, theta, method.size, iteration, seed)
+
+    def _exact(self, theta: Floats) -> Floats:
+        if isinstance(self.model, LogLinear):  # without the variances of `expectation`, which nobody asks for here
+            return softmax(self.model.features, theta, self.temperature)[1]
+        dist = self.model(theta.astype(np.float32), temperature=self.temperature)
+        return dist.expectation(method=Exhaustive()).value
 
 
 class Ascent:

@@ -9,10 +9,9 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.learning.anchored import Anchor, Anchored
+from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
 from lazygumbel.learning.records import History, Record
-from lazygumbel.methods import Query
 from lazygumbel.persist import replacing
 
 __all__ = ["File", "check_file"]
@@ -72,8 +71,7 @@ class File:
         records = tuple(Record._make((*at, arrays["recorded"])) for at in zip(*columns, strict=True))
         anchor, at = None, facts["anchored"]
         if isinstance(problem.method, Anchored) and at is not None:  # not kept: the same seed gives it again
-            query = Query.of(problem.model.index, arrays["anchor"], problem.temperature)
-            anchor = Anchor.drop(query, arrays["anchor"], problem.method.size, at, facts["rng"])
+            anchor = problem.drop(arrays["anchor"], problem.method, at, facts["rng"])
         state = State(facts["iteration"], arrays["theta"], facts["rows"], facts["seconds"], anchor)
         return Ascent(problem, facts["rng"], state, records)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids, check_number, check_vectors
+from lazygumbel.checks import check_count, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
@@ -23,6 +23,7 @@ from lazygumbel.learning.records import Fit, Interrupted, Record
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.protocols import Model
 
 __all__ = ["fit"]
 
@@ -33,7 +34,7 @@ _CHECKPOINTS = 20
 
 
 def fit(
-    model: LogLinear,
+    model: LogLinear | Model,
     ids: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -67,13 +68,14 @@ def fit(
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
     `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
-    if not isinstance(model, LogLinear):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
-        raise ValueError(f"model: fit reads all rows at every anchor and needs a LogLinear, not {type(model).__name__}")
+    if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
+        raise ValueError(f"model must be a LogLinear or a ShardedModel, not {type(model).__name__}")
     if resume and checkpoint is None:
         raise ValueError("resume needs checkpoint: the file to go on from")
     rows, shares = _check_rows(model, ids, weights)
     problem = Problem(
-        model,
+        # The rows that there are now, whatever happens to them while this runs.
+        model.settled() if isinstance(model, LogLinear) else model.snapshot(),
         shares @ model.features.gather(rows).astype(np.float64),
         Anchored() if method is None else method,
         check_number(learning_rate, "learning_rate", above=0.0),
@@ -113,9 +115,9 @@ def fit(
     return ascent.fit()
 
 
-def _check_rows(model: LogLinear, ids: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[Ints, Floats]:
+def _check_rows(model: Model, ids: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[Ints, Floats]:
     """The rows to be learnt and the share of each, both (m,)."""
-    rows = check_ids(ids, "ids", model.features.n)
+    rows = model.check_ids(ids, "ids")
     if rows.ndim != 1 or not len(rows):
         raise ValueError(f"ids must be the ids of one or more rows, (m,), not of shape {rows.shape}")
     if weights is None:

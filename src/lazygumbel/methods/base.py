@@ -14,12 +14,13 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
-from lazygumbel.results import Draws, Estimate, Labels, Moments, OrderedDraws
+from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
 
 __all__ = [
     "Dense",
     "Estimator",
     "Function",
+    "Kept",
     "Normaliser",
     "OrderedSampler",
     "Phi",
@@ -60,6 +61,19 @@ class Dense(NamedTuple):
     logits: Floats
 
 
+class Kept(NamedTuple):
+    """The rows of one theta that a truncation left, best first, ties by smaller id: see `methods.truncation`."""
+
+    ids: Ints
+    logits: Floats
+    rows: int
+    """Rows scored to find them."""
+    bound: float
+    """Total variation distance, at most, of the softmax over these rows from that over the rows it should be."""
+    counted: bool
+    """Whether they are the best so many, and no other rule was asked for."""
+
+
 @dataclass(frozen=True, eq=False)
 class Query:
     """The model at a batch of thetas, (B, d), checked at the boundary."""
@@ -69,6 +83,8 @@ class Query:
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
+    kept: tuple[Kept, ...] | None = None
+    """For each theta what a truncation left, all other rows being left out; None without one."""
 
     @classmethod
     def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
@@ -93,12 +109,20 @@ class Query:
         return len(self.thetas)
 
     def left(self, b: int) -> int:
-        """Number of rows that are not excluded for theta b."""
-        return self.features.n - len(self.excluded[b])
+        """Number of rows that can be drawn for theta b."""
+        if self.kept is not None:
+            return int(self.can_draw(b, self.kept[b].ids).sum())
+        return self.features.live - len(self.excluded[b])
+
+    def can_draw(self, b: int, ids: Ints) -> npt.NDArray[np.bool_]:
+        """Which of these rows are neither excluded nor truncated for theta b."""
+        allowed = np.isin(ids, self.excluded[b], invert=True)
+        return allowed if self.kept is None else allowed & np.isin(ids, self.kept[b].ids)
 
     def at(self, thetas: slice) -> "Query":
         """The query for some of the thetas."""
-        return replace(self, thetas=self.thetas[thetas], excluded=self.excluded[thetas])
+        kept = None if self.kept is None else self.kept[thetas]
+        return replace(self, thetas=self.thetas[thetas], excluded=self.excluded[thetas], kept=kept)
 
     def logits(self, b: int, ids: Ints) -> Floats:
         """theta_b . phi_i / temperature for these rows."""
@@ -121,7 +145,7 @@ class Seen(NamedTuple):
 
     moments: Moments
     rows: Ints
-    labels: Labels
+    grounds: Grounds
     bound: Floats
     """What a theorem allows the relative error of Z; not a number without one."""
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.racing import (
+    LEAST_DELTA,
     Drawn,
     Rules,
     ceilings_of,
@@ -26,9 +27,12 @@ from lazygumbel.methods.racing import (
 )
 from lazygumbel.methods.sums import sum_theta
 from lazygumbel.methods.weighing import concatenate
-from lazygumbel.results import Draws, OrderedDraws
+from lazygumbel.results import Draws, OrderedDraws, grounds
 
 __all__ = ["Bounded"]
+
+_LEAST_ERROR = 1e-12
+"""Of float64 sums; from far above it on all rows are summed."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Bounded:
     rel_err: float = 0.01
 
     def __post_init__(self) -> None:
-        check_number(self.delta, "delta", above=0.0, below=0.02)
-        check_number(self.rel_err, "rel_err", above=0.0, below=1.0)
+        check_number(self.delta, "delta", least=LEAST_DELTA, below=0.02)
+        check_number(self.rel_err, "rel_err", least=_LEAST_ERROR, below=1.0)
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
         """Independent samples. A theta for which the race would be slower gets a dense pass, which is exact."""
@@ -62,7 +66,7 @@ class Bounded:
         return Seen(
             concatenate([summed.moments for summed in found]),
             np.array([summed.rows for summed in found], dtype=np.int64),
-            np.array([summed.label for summed in found], dtype="U10"),
+            grounds([summed.reason for summed in found]),
             np.array([summed.bound for summed in found]),
         )
 

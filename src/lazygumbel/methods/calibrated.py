@@ -12,7 +12,16 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods.base import Query
-from lazygumbel.methods.racing import Drawn, Rules, ceilings_of, pack_draws, pack_ordered, partition_of, race
+from lazygumbel.methods.racing import (
+    LEAST_DELTA,
+    Drawn,
+    Rules,
+    ceilings_of,
+    pack_draws,
+    pack_ordered,
+    partition_of,
+    race,
+)
 from lazygumbel.results import Draws, OrderedDraws
 
 __all__ = ["Calibrated"]
@@ -28,7 +37,7 @@ class Calibrated:
     delta: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_number(self.delta, "delta", above=0.0, below=0.02)
+        check_number(self.delta, "delta", least=LEAST_DELTA, below=0.02)
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
         """Independent samples."""

@@ -125,6 +125,8 @@ def _blocks(query: Query) -> Iterator[_Block]:
         for b, positions in enumerate(excluded):
             if len(positions):
                 logits[b, positions[(positions >= start) & (positions < start + len(rows))] - start] = -np.inf
+        if query.features.dead is not None:
+            logits[:, query.features.dead[start : start + len(rows)]] = -np.inf
         high = np.zeros(query.size, dtype=np.float32)
         if not safe:
             high = logits.max(axis=1)
@@ -154,6 +156,8 @@ def _stripe_weights(query: Query, b: int, stripe: int) -> Floats:
     positions = np.arange(stripe * _STRIPE, min((stripe + 1) * _STRIPE, query.features.n))
     logits = (query.features.stored[positions] @ query.thetas[b]).astype(np.float64) / query.temperature
     logits[np.isin(positions, query.features.locate(query.excluded[b]))] = -np.inf
+    if query.features.dead is not None:
+        logits[query.features.dead[positions]] = -np.inf
     return np.exp(logits - logits.max())
 
 

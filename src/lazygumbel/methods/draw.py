@@ -9,7 +9,7 @@ import numpy.typing as npt
 from lazygumbel.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.head import Head
-from lazygumbel.results import EXACT, Draws, Labels, OrderedDraws
+from lazygumbel.results import EXACT, Draws, Grounds, OrderedDraws
 
 __all__ = [
     "Candidates",
@@ -102,7 +102,7 @@ class Candidates(NamedTuple):
         return Candidates(self.ids[kept], self.logits[kept], self.values[kept])
 
 
-def order_draws(candidates: list[Candidates], size: int, rows: Ints, labels: Labels) -> OrderedDraws:
+def order_draws(candidates: list[Candidates], size: int, rows: Ints, grounds: Grounds) -> OrderedDraws:
     """The first `size` of each theta's candidates; the next one sets the threshold."""
     ranked = [c.largest(size + 1) for c in candidates]
     return OrderedDraws(
@@ -111,7 +111,7 @@ def order_draws(candidates: list[Candidates], size: int, rows: Ints, labels: Lab
         np.array([c.values[:size] for c in ranked]).reshape(len(ranked), size).T,
         np.array([c.values[size] if len(c.values) > size else -np.inf for c in ranked]),
         rows,
-        labels,
+        grounds,
     )
 
 

@@ -15,7 +15,7 @@ from lazygumbel.gumbel import cutoff_of_rate
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import lazy_tail, softmax_draws
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.results import EXACT, Draws, Label
+from lazygumbel.results import EXACT, Draws, Reason, grounds
 
 __all__ = ["FixedCutoff"]
 
@@ -71,11 +71,13 @@ class FixedCutoff:
             tail = lazy_tail(query, b, head, cutoffs, rng)
             drawn = Draws(head_ids, head_values, rows[b], EXACT).merge(tail)
             ids[:, b], values[:, b], rows[b] = drawn.ids, drawn.values, drawn.rows
-        labels = np.array([self._label(query, b, head) for b, head in enumerate(heads)], dtype="U10")
-        bound = np.where(labels == "bounded", self.delta or np.nan, np.nan)
-        return Draws(ids, values, rows, labels, bound)
+        reasons = [self._reason(query, b, head) for b, head in enumerate(heads)]
+        bound = np.array([self.delta if reason is Reason.BUDGET else np.nan for reason in reasons], dtype=np.float64)
+        return Draws(ids, values, rows, grounds(reasons), bound)
 
-    def _label(self, query: Query, b: int, head: Head) -> Label:
+    def _reason(self, query: Query, b: int, head: Head) -> Reason:
         if self.cutoff(query.features.n) == -np.inf or len(head.ids) == query.left(b):
-            return "exact"
-        return "bounded" if self.delta is not None and head.exact else "heuristic"
+            return Reason.EVERY_ROW
+        if not head.exact:
+            return Reason.INDEX
+        return Reason.NO_BUDGET if self.delta is None else Reason.BUDGET

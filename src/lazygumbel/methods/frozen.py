@@ -17,9 +17,11 @@ from lazygumbel.features import Features
 from lazygumbel.gumbel import gumbel
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods.base import Query
-from lazygumbel.results import HEURISTIC, Draws, Estimate
+from lazygumbel.results import Draws, Estimate, Reason, grounds
 
 __all__ = ["Frozen"]
+
+_SHARED = grounds([Reason.SHARED_NOISE])
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Frozen:
         ids, values, rows = self._winners(query)
         picked = rng.integers(self.t, size=(size, query.size))
         thetas = np.arange(query.size)
-        return Draws(ids[thetas, picked], values[thetas, picked], rows, HEURISTIC)
+        return Draws(ids[thetas, picked], values[thetas, picked], rows, _SHARED[0, ...])
 
     def log_partition(self, query: Query, rng: np.random.Generator) -> Estimate:  # noqa: ARG002  # the noise is frozen
         """log of (t - 1) / sum_j exp(-M_j), with M_j the maximum under noise j: exp(-M_j) is exponential of mean 1/Z.
@@ -58,7 +60,7 @@ class Frozen:
         total = np.exp(low[:, None] - values).sum(axis=1)
         value = low + np.log(max(self.t - 1, 1)) - np.log(total)
         stderr = np.full(query.size, 1 / np.sqrt(self.t - 2) if self.t > 2 else np.inf)
-        return Estimate(value, stderr, rows, HEURISTIC)
+        return Estimate(value, stderr, rows, _SHARED[0, ...])
 
     def _winners(self, query: Query) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Ids and perturbed logits of the winner under each noise coordinate, (B, t), and the rows scored."""

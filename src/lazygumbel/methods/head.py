@@ -37,8 +37,11 @@ class Head(NamedTuple):
 def find_heads(query: Query, k: int) -> list[Head]:
     """For each theta at least k rows, or all that are left: the theorems count on k.
 
-    With exclusions the index is asked for more, twice as many each time, until k remain after filtering.
+    With exclusions the index is asked for more, twice as many each time, until k remain after filtering. What a
+    truncation left is at hand, all of it.
     """
+    if query.kept is not None:
+        return [_kept_head(query, b) for b in range(query.size)]
     k = min(k, query.features.n)
     spare = min(max((len(e) for e in query.excluded), default=0), k)
     asked = min(k + spare, query.features.n)
@@ -56,3 +59,11 @@ def find_heads(query: Query, k: int) -> list[Head]:
         if asked == query.features.n or not starved:
             return heads
         asked = min(2 * asked, query.features.n)
+
+
+def _kept_head(query: Query, b: int) -> Head:
+    ids, logits, rows, bound, _ = (query.kept or ())[b]
+    if len(query.excluded[b]):
+        left = np.isin(ids, query.excluded[b], invert=True)
+        ids, logits = ids[left], logits[left]
+    return Head(ids, logits, -np.inf, rows, bound)

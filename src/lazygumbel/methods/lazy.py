@@ -16,7 +16,7 @@ from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import Candidates, distinct_outside, lazy_tail, order_draws, softmax_draws
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.results import Draws, Label, Labels, OrderedDraws
+from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason, grounds
 
 __all__ = ["LazyGumbel"]
 
@@ -45,10 +45,10 @@ class LazyGumbel:
         rows = np.array([head.rows for head in heads], dtype=np.int64)
         for b, head in enumerate(heads):
             head_ids, head_values = softmax_draws(rng, head.ids, head.logits, size)
-            first = Draws(head_ids, head_values, rows[b], _labels([head])[0, ...])
+            first = Draws(head_ids, head_values, rows[b], _grounds([head])[0, ...])
             drawn = first.merge(lazy_tail(query, b, head, head_values - head.floor - self.gap, rng))
             ids[:, b], values[:, b], rows[b] = drawn.ids, drawn.values, drawn.rows
-        return Draws(ids, values, rows, _labels(heads))
+        return Draws(ids, values, rows, _grounds(heads))
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
         """Lazy Gumbel top-K: the (K+1)-th perturbed logit of the head sets the cutoff; about sqrt(n K) rows."""
@@ -66,7 +66,7 @@ class LazyGumbel:
             tail = self._tail_above(query, b, head, last - head.floor - self.gap, rng)
             rows[b] += len(tail.ids)
             candidates.append(found.plus(tail))
-        return order_draws(candidates, size, rows, _labels(heads))
+        return order_draws(candidates, size, rows, _grounds(heads))
 
     def _tail_above(self, query: Query, b: int, head: Head, cutoff: float, rng: np.random.Generator) -> Candidates:
         """All tail rows whose Gumbel exceeds the cutoff."""
@@ -84,9 +84,6 @@ class LazyGumbel:
         return Candidates(ids, logits, logits + noise)
 
 
-def _label(head: Head) -> Label:
-    return "exact" if head.exact or head.floor == -np.inf else "heuristic"
-
-
-def _labels(heads: list[Head]) -> Labels:
-    return np.array([_label(head) for head in heads], dtype="U10")
+def _grounds(heads: list[Head]) -> Grounds:
+    sure = [head.exact or head.floor == -np.inf for head in heads]
+    return grounds(Reason.NONE_MISSED if exact else Reason.INDEX for exact in sure)

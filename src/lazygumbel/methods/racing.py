@@ -13,10 +13,11 @@ from lazygumbel.indexes.partition import Calibration
 from lazygumbel.kernels.types import OVER, Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
-from lazygumbel.results import Draws, Label, OrderedDraws
+from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
 from lazygumbel.threads import assist, map_threads
 
 __all__ = [
+    "LEAST_DELTA",
     "LN2",
     "Drawn",
     "Rules",
@@ -33,7 +34,15 @@ Ints = npt.NDArray[np.int64]
 R = TypeVar("R")
 
 LN2 = log(2.0)
+LEAST_DELTA = 1e-100
+"""Well above where the law of the codes' errors, in float64, has no quantile any more."""
 _NOTHING = np.empty(0, dtype=np.int64)
+_RACED = {
+    (False, False): Reason.SURE_CEILINGS,
+    (True, False): Reason.CEILINGS,
+    (True, True): Reason.UNLIKE,
+}
+"""By whether codes may lose something, and whether there is a calibration, of which the theta is not covered."""
 _THETAS_AT_ONCE = 16
 """Of a batch that one thread races, before it takes some more."""
 
@@ -44,7 +53,7 @@ class Drawn(NamedTuple):
     ids: Ints
     values: Floats
     rows: int
-    label: Label
+    reason: Reason
     bound: float
     violations: int
 
@@ -59,11 +68,17 @@ class Rules(NamedTuple):
     distinct: bool
 
 
-def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
+def race(
+    index: PartitionIndex,
+    query: Query,
+    rules: Rules,
+    rng: np.random.Generator,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[Drawn]:
     """Race every theta of a query; races that take longer than a dense pass are finished by it.
 
     Distinct rows are one more than asked for, if there are as many. Each theta has seeds of its own, so that draws do
-    not depend on the number of threads.
+    not depend on the number of threads. `meanwhile` is called once, when a thread that shares the scan was woken.
     """
     asked = index.asked(query.temperature, delta=rules.delta, size=rules.size, calibration=rules.calibration)
     batch, seeds = _batch(index, query, rules, rng)
@@ -77,12 +92,15 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
             )
             if shared:
                 assist(kernels.assist_theta, index.stored, asked, batch, race, claims)
+            if query.size == 1:
+                meanwhile()
             kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
             claims[OVER] = 1
 
     if query.size == 1:
         run(0, 1, shared=rules.calibration is None and index.shares(1))
     else:
+        meanwhile()
         starts = range(0, query.size, _THETAS_AT_ONCE)
         list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, query.size) for start in starts)))
     return [_drawn(query, b, index, rules, batch, found, int(seeds[b])) for b in range(query.size)]
@@ -110,7 +128,7 @@ def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Bat
     """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
     drawn, wanted, rows = int(found.drawn[b]), int(batch.wanted[b]), int(found.rows[b])
     ids, values = index.order[found.positions[b, :drawn]], found.values[b, :drawn]
-    label: Label = "calibrated" if found.far[b] else "bounded" if rules.delta > 0 else "exact"
+    reason = Reason.LIKE if found.far[b] else _RACED[rules.delta > 0, rules.calibration is not None]
     bound = np.nan if found.far[b] else rules.delta
     if drawn < wanted:
         passed = float(found.passed[b])
@@ -118,8 +136,8 @@ def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Bat
         ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
         rows += query.features.n
         if drawn == 0 and passed == -np.inf:  # not a row was raced for
-            label, bound, rows = "exact", 0.0, query.features.n
-    return Drawn(ids, values, rows, label, bound, int(found.violations[b]))
+            reason, bound, rows = Reason.DENSE_PASS, 0.0, query.features.n
+    return Drawn(ids, values, rows, reason, bound, int(found.violations[b]))
 
 
 def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:
@@ -135,7 +153,7 @@ def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:
     return Draws(
         *columns,
         np.array([d.rows for d in drawn], dtype=np.int64),
-        np.array([d.label for d in drawn], dtype="U10"),
+        grounds([d.reason for d in drawn]),
         np.array([d.bound for d in drawn]),
         np.array([d.violations for d in drawn], dtype=np.int64),
     )
@@ -151,7 +169,7 @@ def pack_ordered(query: Query, drawn: Sequence[Drawn], size: int) -> OrderedDraw
         np.array([one.values[:size] for one in drawn]).reshape(shape).T,
         np.array([one.values[size] if len(one.values) > size else -np.inf for one in drawn]),
         np.array([one.rows + size for one in drawn], dtype=np.int64),
-        np.array([one.label for one in drawn], dtype="U10"),
+        grounds([one.reason for one in drawn]),
         np.array([min(size * one.bound, 1.0) for one in drawn]),
     )
 

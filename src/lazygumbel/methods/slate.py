@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.methods.base import Estimator, Query
-from lazygumbel.results import Estimate
+from lazygumbel.results import EXACT, Estimate
 
-__all__ = ["slate_log_prob"]
+__all__ = ["chained", "check_slates", "slate_log_prob"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -21,26 +21,36 @@ Ints = npt.NDArray[np.int64]
 
 def slate_log_prob(query: Query, ids: Ints, method: Estimator, rng: np.random.Generator) -> Estimate:
     """log Pr of each row given those before it, (K, B); what the slates leave over is estimated."""
+    check_slates(ids)
     logits = np.empty(ids.shape)
     for b in range(query.size):
-        if len(np.unique(ids[:, b])) < len(ids):
-            raise ValueError(f"ids holds a row twice in the slate of theta {b}; rows are drawn without replacement")
         logits[:, b] = query.logits(b, ids[:, b])
-        logits[np.isin(ids[:, b], query.excluded[b]), b] = -np.inf
-    value, stderr = np.empty(ids.shape), np.empty(ids.shape)
-    rest = _rest(query, ids, method, rng)
-    left = rest.value
-    for k in range(len(ids) - 1, -1, -1):
+        logits[~query.can_draw(b, ids[:, b]), b] = -np.inf
+    return chained(ids, logits, _rest(query, ids, method, rng))
+
+
+def check_slates(ids: Ints) -> None:
+    """Refuse slates, (K, B), that hold a row twice."""
+    for b, slate in enumerate(ids.T):
+        if len(np.unique(slate)) < len(slate):
+            raise ValueError(f"ids holds a row twice in the slate of theta {b}; rows are drawn without replacement")
+
+
+def chained(ids: Ints, logits: Floats, rest: Estimate) -> Estimate:
+    """log Pr of each row of slates given those before it, from their logits, (K, B), and the log mass of no slate."""
+    value, stderr, left = np.empty(logits.shape), np.empty(logits.shape), rest.value
+    for k in range(len(logits) - 1, -1, -1):
         left = np.logaddexp(left, logits[k])
         value[k] = np.minimum(logits[k] - left, 0.0)
         stderr[k] = np.where(np.isneginf(rest.value), 0.0, rest.stderr * np.exp(rest.value - left))
-    return Estimate(value, stderr, np.asarray(rest.rows + len(ids)), rest.labels, bound=rest.bound)
+    return Estimate(value, stderr, np.asarray(rest.rows + len(logits)), rest.grounds, bound=rest.bound, ids=ids)
 
 
 def _rest(query: Query, ids: Ints, method: Estimator, rng: np.random.Generator) -> Estimate:
     """log of the mass of all rows that are in no slate, (B,); minus infinity, exactly, where none are left."""
     excluded = tuple(np.union1d(out, ids[:, b]) for b, out in enumerate(query.excluded))
-    some = np.array([len(out) < query.features.n for out in excluded], dtype=np.bool_)
+    rest = replace(query, excluded=excluded)
+    some = np.array([rest.left(b) > 0 for b in range(query.size)], dtype=np.bool_)
     # A query leaves at least one row: where a slate holds them all, its own are summed, and what that gives is dropped.
     asked = replace(query, excluded=tuple(out if left else out[:-1] for out, left in zip(excluded, some, strict=True)))
     found = Estimate.of_log_partition(*method.moments(asked, None, rng))
@@ -48,6 +58,6 @@ def _rest(query: Query, ids: Ints, method: Estimator, rng: np.random.Generator) 
         np.where(some, found.value, -np.inf),
         np.where(some, found.stderr, 0.0),
         found.rows,
-        np.where(some, found.labels, "exact"),
+        np.where(some, found.grounds, EXACT),
         bound=np.where(some, found.bound, 0.0),
     )

@@ -21,7 +21,7 @@ from lazygumbel.methods.base import Function, Query
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.racing import LN2
 from lazygumbel.methods.weighing import WeightedSums
-from lazygumbel.results import Label, Moments
+from lazygumbel.results import Moments, Reason
 from lazygumbel.threads import submit
 
 __all__ = ["Summed", "sample_softmax", "sum_theta"]
@@ -51,7 +51,7 @@ class Summed(NamedTuple):
 
     moments: Moments
     rows: int
-    label: Label
+    reason: Reason
     bound: float
 
 
@@ -97,12 +97,12 @@ def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, 
         moments = Moments(moments.shift, moments.total, moments.var_total, *(w[None] for w in weighted))
     # Of an expectation relative to the largest |f|, which may be as far from its mean as twice that.
     bound = share * mean * (allowed if f is None else 2 * sqrt(1 + allowed**2)) / sqrt(len(sample.ratios))
-    return Summed(moments, int(race.state[SCORED]) + _PILOT + len(sample.ratios), "bounded", bound)
+    return Summed(moments, int(race.state[SCORED]) + _PILOT + len(sample.ratios), Reason.WEIGHED, bound)
 
 
 def _summed_densely(query: Query, b: int, f: Function | None) -> Summed:
     seen = Exhaustive().moments(query.at(slice(b, b + 1)), f, np.random.default_rng(0))
-    return Summed(seen.moments, int(seen.rows[0]), "exact", 0.0)
+    return Summed(seen.moments, int(seen.rows[0]), Reason.DENSE_PASS, 0.0)
 
 
 def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats] | None:

@@ -12,7 +12,7 @@ from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import softmax_draws
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.methods.weighing import stack, weigh
-from lazygumbel.results import Draws, Labels
+from lazygumbel.results import Draws, Grounds, Reason, grounds
 
 __all__ = ["TopKOnly"]
 
@@ -34,7 +34,7 @@ class TopKOnly:
             np.array([d[0] for d in drawn], dtype=np.int64).reshape(query.size, size).T,
             np.array([d[1] for d in drawn]).reshape(query.size, size).T,
             np.array([head.rows for head in heads], dtype=np.int64),
-            _labels(query, heads),
+            _grounds(query, heads),
         )
 
     def moments(self, query: Query, f: Function | None, rng: np.random.Generator) -> Seen:  # noqa: ARG002  # nothing random
@@ -42,9 +42,9 @@ class TopKOnly:
         heads = find_heads(query, self.k)
         parts = [weigh(head.ids, head.logits, f) for head in heads]
         rows = np.array([head.rows for head in heads], dtype=np.int64)
-        return Seen(stack(parts), rows, _labels(query, heads), np.full(query.size, np.nan))
+        return Seen(stack(parts), rows, _grounds(query, heads), np.full(query.size, np.nan))
 
 
-def _labels(query: Query, heads: list[Head]) -> Labels:
+def _grounds(query: Query, heads: list[Head]) -> Grounds:
     whole = [len(head.ids) == query.left(b) for b, head in enumerate(heads)]
-    return np.where(np.array(whole, dtype=np.bool_), "exact", "heuristic")
+    return grounds(Reason.EVERY_ROW if every else Reason.NO_TAIL for every in whole)

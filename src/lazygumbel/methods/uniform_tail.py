@@ -16,7 +16,7 @@ from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import uniform_outside
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.methods.weighing import WeightedSums, stack, weigh
-from lazygumbel.results import Label, Moments
+from lazygumbel.results import Moments, Reason, grounds
 
 __all__ = ["UniformTail"]
 
@@ -74,14 +74,16 @@ class UniformTail:
                 part = part + _tail_moments(drawn, query.logits(b, drawn), f, left)
                 rows[b] += l
             parts.append(part)
-        labels = np.array([self._label(query, b, head) for b, head in enumerate(heads)], dtype="U10")
-        bound = np.where(labels == "bounded", self.rel_err or np.nan, np.nan)
-        return Seen(stack(parts), rows, labels, bound)
+        reasons = [self._reason(query, b, head) for b, head in enumerate(heads)]
+        bound = np.array([self.rel_err if reason is Reason.BUDGET else np.nan for reason in reasons], dtype=np.float64)
+        return Seen(stack(parts), rows, grounds(reasons), bound)
 
-    def _label(self, query: Query, b: int, head: Head) -> Label:
+    def _reason(self, query: Query, b: int, head: Head) -> Reason:
         if len(head.ids) == query.left(b):
-            return "exact"
-        return "bounded" if self.rel_err is not None and head.exact else "heuristic"
+            return Reason.EVERY_ROW
+        if not head.exact:
+            return Reason.INDEX
+        return Reason.NO_BUDGET if self.rel_err is None else Reason.BUDGET
 
 
 def _tail_moments(

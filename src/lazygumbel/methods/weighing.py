@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.methods.base import Function, Phi, Query, Seen
-from lazygumbel.results import Moments
+from lazygumbel.results import EXACT, Moments
 
 __all__ = ["WeightedSums", "concatenate", "exact_seen", "stack", "weigh"]
 
@@ -75,7 +75,7 @@ def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Functi
 def exact_seen(moments: Moments, query: Query) -> Seen:
     """Sums over all rows."""
     size = query.size
-    return Seen(moments, np.full(size, query.features.n), np.full(size, "exact", dtype="U10"), np.zeros(size))
+    return Seen(moments, np.full(size, query.features.n), np.full(size, EXACT), np.zeros(size))
 
 
 def stack(parts: Sequence[Moments]) -> Moments:

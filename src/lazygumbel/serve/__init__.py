@@ -11,6 +11,6 @@ for _module in ("fastapi", "uvicorn", "prometheus_client"):
 
 from lazygumbel.serve.app import create_app  # noqa: E402  # after the lines that name the cure
 from lazygumbel.serve.limits import Limits  # noqa: E402
-from lazygumbel.serve.served import Model  # noqa: E402
+from lazygumbel.serve.served import Folder, Model  # noqa: E402
 
-__all__ = ["Limits", "Model", "create_app"]
+__all__ = ["Folder", "Limits", "Model", "create_app"]

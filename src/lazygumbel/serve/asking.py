@@ -17,8 +17,7 @@ class Answer(NamedTuple):
     """The body of a response, and what the metrics count."""
 
     body: bytes
-    label: str | None
-    """None where an answer has none: a top k."""
+    label: str
     rows: int
     violations: int
     together: int
@@ -53,7 +52,7 @@ def _ask(group: Sequence[Question]) -> list[Answer]:
     thetas = first.thetas.vectors[0] if alone else np.concatenate([q.thetas.vectors for q in group])
     seed = _picked_seed() if first.seed is None else first.seed
     asked = Asked(
-        first.served.model(thetas, temperature=settings.temperature),
+        first.served.distribution(thetas, settings.temperature),
         settings,
         _exclude(group, alone=alone),
         _ids(group, alone=alone),
@@ -62,24 +61,29 @@ def _ask(group: Sequence[Question]) -> list[Answer]:
     )
     found = verb.ask(asked)
     if len(group) == 1:
-        return [_answer(first, found, first.size, seed)]
-    start, answers = 0, list[Answer]()
+        return [_answer(first, found.to_dict(), first.size, seed)]
+    return [_answer(q, shown, len(thetas), None) for q, shown in zip(group, _divided(group, found), strict=True)]
+
+
+def _divided(group: Sequence[Question], found: Found) -> Iterable[dict[str, Any]]:
+    """What each question of a group is answered."""
+    if all(question.thetas.single for question in group):
+        yield from found.each()
+        return
+    start = 0
     for question in group:
         stop = start + question.size
-        part = verb.part(found, start if question.thetas.single else slice(start, stop))
-        answers.append(_answer(question, part, len(thetas), None))
+        yield found.part(start if question.thetas.single else slice(start, stop)).to_dict()
         start = stop
-    return answers
 
 
-def _answer(question: Question, found: Found, together: int, seed: int | None) -> Answer:
+def _answer(question: Question, shown: dict[str, Any], together: int, seed: int | None) -> Answer:
     """`seed` is None where a call was shared: the answer cannot be had again."""
-    shown = VERBS[question.settings.verb].show(found, question.served)
     shown["version"] = question.served.version
     if VERBS[question.settings.verb].random:
         shown["seed"] = seed
     body = wire.dump(shown)
-    return Answer(body, shown.get("label"), _total(shown["rows"]), _total(shown.get("violations", 0)), together)
+    return Answer(body, shown["label"], _total(shown["rows"]), _total(shown.get("violations", 0)), together)
 
 
 def _picked_seed() -> int:

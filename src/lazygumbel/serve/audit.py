@@ -1,16 +1,15 @@
 """The truth about one theta: every row is scored, once, and what is otherwise estimated is known."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.audit import audit as measure
-from lazygumbel.methods import Exhaustive, Query
-from lazygumbel.methods.defaults import default_sampler
+from lazygumbel.audit import Audit
+from lazygumbel.methods import Exhaustive
+from lazygumbel.results import numbers
 from lazygumbel.serve.questions import Question
-from lazygumbel.serve.wire import numbers
+from lazygumbel.sharded import ShardedModel
 
 __all__ = ["audit"]
 
@@ -27,7 +26,9 @@ def audit(question: Question) -> dict[str, Any]:
         raise ValueError(f"theta: one theta is audited at a time, not {question.size}")
     model, temperature = question.served.model, question.settings.temperature
     theta, exclude = question.thetas.vectors[0], None if question.exclude is None else question.exclude[0]
-    everything = np.arange(model.features.n)
+    if isinstance(model, ShardedModel):
+        raise ValueError("audit: rows in shards cannot be audited together; serve the model unsplit")
+    everything = model.ids
     dist = model(theta, temperature=temperature)
     exact = dist.log_prob(everything, method=Exhaustive(), exclude=exclude)
     log_z = dist.log_partition(method=Exhaustive(), exclude=exclude)
@@ -35,16 +36,17 @@ def audit(question: Question) -> dict[str, Any]:
     falling = -np.sort(-log_prob[np.isfinite(log_prob)])
     mass = np.cumsum(np.exp(falling))
     ids = np.empty(0, dtype=np.int64) if question.ids is None else question.ids
+    asked = log_prob[np.searchsorted(everything, ids)]
     return {
         "ids": ids.tolist(),
         "names": question.served.names_of(ids),
-        "log_prob": numbers(log_prob[ids]),
-        "rank": _ranks(falling, log_prob[ids]),
+        "log_prob": numbers(asked),
+        "rank": _ranks(falling, asked),
         "log_partition": float(log_z.value),
         "entropy": float(-(np.exp(falling) * falling).sum()),
         "curve": _curve(falling),
         "mass": {str(k): float(min(mass[min(k, len(mass)) - 1], 1.0)) for k in _HEADS},
-        **_accuracy(question),
+        **_accuracy(model.audit(theta, temperature=temperature, exclude=exclude)),
         "rows": model.features.n,
     }
 
@@ -60,16 +62,12 @@ def _curve(falling: Floats) -> dict[str, Any]:
     return {"rank": ranks.tolist(), "log_prob": falling[ranks - 1].tolist()}
 
 
-def _accuracy(question: Question) -> dict[str, Any]:
-    index = question.served.model.index
-    query = Query.of(index, question.thetas.vectors, question.settings.temperature)
-    if question.exclude is not None:
-        query = replace(query, excluded=question.exclude)
-    found = measure(query, default_sampler(index))
+def _accuracy(found: Audit) -> dict[str, Any]:
     return {
         "method": found.method,
         "total_variation": float(found.miss[0]),
         "bound": numbers(found.bound[0, ...]),
         "violations": int(found.violations[0]),
         "label": str(found.labels[0]),
+        "reason": str(found.reasons[0]),
     }

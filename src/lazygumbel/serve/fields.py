@@ -7,7 +7,7 @@ from typing import Any, cast
 from lazygumbel.checks import check_count, check_number
 from lazygumbel.serve.thetas import SCHEMA as THETA
 
-__all__ = ["FIELDS", "METHODS", "Field"]
+__all__ = ["FIELDS", "IDS", "METHODS", "Field", "split_list"]
 
 _LARGEST_SEED = 2**53 - 1
 """Beyond it JavaScript has no whole numbers of its own."""
@@ -49,7 +49,8 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
-def _list(text: str) -> list[int | str]:
+def split_list(text: str) -> list[int | str]:
+    """Ids and names with commas between them."""
     return [int(part) if part.isascii() and part.isdigit() else part for part in text.split(",") if part]
 
 
@@ -84,11 +85,11 @@ def _any_list(name: str) -> Callable[[Any], list[Any]]:
     return read
 
 
-_IDS: dict[str, Any] = {
+IDS: dict[str, Any] = {
     "type": "array",
     "items": {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "minLength": 1}]},
 }
-_NESTED_IDS: dict[str, Any] = {"oneOf": [_IDS, {"type": "array", "items": _IDS, "minItems": 1}]}
+_NESTED_IDS: dict[str, Any] = {"oneOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]}
 _COUNT = {"type": "integer", "minimum": 1}
 
 FIELDS: dict[str, Field] = {
@@ -109,10 +110,10 @@ FIELDS: dict[str, Field] = {
     "exclude": Field(
         {**_NESTED_IDS, "description": "Ids or names of rows to leave out, or one such list for each theta."},
         _any_list("exclude"),
-        _list,
+        split_list,
     ),
     "ids": Field({**_NESTED_IDS, "description": "Ids or names of rows; or, for several thetas, lists of ids that end "
-                  "in one for each theta."}, _any_list("ids"), _list),
+                  "in one for each theta."}, _any_list("ids"), split_list),
     "seed": Field(
         {"type": "integer", "minimum": 0, "maximum": _LARGEST_SEED, "description": "The same seed, the same answer; "
          "without one a request may be answered in one call with others."},
@@ -141,7 +142,7 @@ FIELDS: dict[str, Field] = {
     "of": Field(
         {
             "type": "object",
-            "properties": {"ids": _IDS, "values": {"type": "array", "items": {"type": "number"}}},
+            "properties": {"ids": IDS, "values": {"type": "array", "items": {"type": "number"}}},
             "required": ["ids", "values"],
             "additionalProperties": False,
             "description": "A function of rows: `values[j]` at row `ids[j]` and zero elsewhere. Without it the "

@@ -8,12 +8,14 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lazygumbel.serve import logs, wire
+from lazygumbel.serve import logs
+from lazygumbel.serve.direct import error_body
 from lazygumbel.serve.metrics import Metrics
 
-__all__ = ["LOOPBACK", "Gate", "error_body"]
+__all__ = ["FAILED", "LOOPBACK", "Gate"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+FAILED = "the service failed at this request; its log says why"
 _OPEN = ("/", "/health", "/ready")
 """What needs no token: whether the service lives, and the page, which asks for it."""
 _HEADERS = [
@@ -22,11 +24,6 @@ _HEADERS = [
     (b"x-frame-options", b"DENY"),
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
 ]
-
-
-def error_body(message: str) -> bytes:
-    """The form of every error."""
-    return wire.dump({"error": message})
 
 
 class Gate:
@@ -66,7 +63,7 @@ class Gate:
         except Exception as error:
             logs.event("failed", level=40, error=error, path=_route(scope))
             if not started:
-                await _respond(watch, 500, "the service failed at this request; its log says why")
+                await _respond(watch, 500, FAILED)
         finally:
             self._count(scope, status, time.perf_counter() - begun)
 
@@ -84,8 +81,7 @@ class Gate:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = _route(scope)
-        self._metrics.requests.labels(route, status).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
+        self._metrics.count_request(route, status, seconds)
         facts: dict[str, Any] = scope.get("state", {}).get("facts", {})
         logs.event("request", method=scope["method"], path=route, status=status, ms=round(seconds * 1e3, 3), **facts)
 

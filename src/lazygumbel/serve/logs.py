@@ -1,10 +1,12 @@
 """Log lines in JSON on standard error: what was asked for and how it went, never a vector, a name or a token."""
 
+import asyncio
 import json
 import logging
 import sys
 import time
 import traceback
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["event", "set_up"]
@@ -15,7 +17,7 @@ _LOGGER = logging.getLogger("lazygumbel.serve")
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         facts: dict[str, Any] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "time": f"{_second(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, "facts", {}),
@@ -25,9 +27,38 @@ class _Lines(logging.Formatter):
         return json.dumps(facts)
 
 
+@lru_cache(maxsize=2)
+def _second(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+
+
+class _Gathering(logging.Handler):
+    """Writes the lines of one turn of the event loop at once: at each write another thread takes over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # another thread: there is no turn to wait for
+            self._write()
+            return
+        if len(self._lines) == 1:
+            loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            sys.stderr.write("\n".join([*lines, ""]))
+            sys.stderr.flush()
+
+
 def set_up() -> None:
     """Send the lines of the service, and of its server, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Gathering()
     handler.setFormatter(_Lines())
     logging.captureWarnings(True)
     for name in ("lazygumbel.serve", "uvicorn.error", "py.warnings"):
@@ -40,4 +71,6 @@ def set_up() -> None:
 def event(name: str, *, level: int = logging.INFO, error: BaseException | None = None, **facts: Any) -> None:
     """One line."""
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, name, extra={"facts": facts}, exc_info=error)
+        # Not by `log`, which looks for the line of code that called it.
+        cause = None if error is None else (type(error), error, error.__traceback__)
+        _LOGGER.handle(_LOGGER.makeRecord(_LOGGER.name, level, "", 0, name, (), cause, extra={"facts": facts}))

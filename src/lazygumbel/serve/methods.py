@@ -23,17 +23,21 @@ _FAILURE = 0.05
 """How often a budget by theorem may miss its `rel_err`."""
 
 
-def method_of(name: str | None, index: Index, *, delta: float | None = None, rel_err: float | None = None) -> Any:
-    """A method with these knobs; None for the default of the index.
+def method_of(
+    name: str | None, index_type: type[Index] | None, *, delta: float | None = None, rel_err: float | None = None
+) -> Any:
+    """A method with these knobs; None for the default of the index, of which shards have several.
 
     A method that has no such knob is refused. Without a name `delta` asks for draws that a theorem bounds by it: those
     over an `ExactIndex` are exact and meet any.
     """
     knobs = {key: value for key, value in (("delta", delta), ("rel_err", rel_err)) if value is not None}
     if name is None:
-        if not knobs or isinstance(index, ExactIndex):
+        if not knobs or index_type is ExactIndex:
             return None
-        name = "bounded" if isinstance(index, PartitionIndex) else "fixed-cutoff"
+        if index_type is None:
+            raise ValueError(f"{next(iter(knobs))}: name a method too; shards may have different indexes")
+        name = "bounded" if issubclass(index_type, PartitionIndex) else "fixed-cutoff"
     kind: Any = _KINDS[name]
     owned = {field.name for field in fields(kind)}
     for knob in knobs:

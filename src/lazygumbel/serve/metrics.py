@@ -1,5 +1,7 @@
 """What the service counts, for Prometheus."""
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from lazygumbel.serve.asking import Answer
@@ -16,6 +18,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = held = CollectorRegistry()
+        self._found: dict[tuple[int, tuple[str | int, ...]], Any] = {}
         self.requests = Counter("lazygumbel_requests", "Requests answered.", ["route", "status"], registry=held)
         self.seconds = Histogram(
             "lazygumbel_request_seconds", "From request to answer.", ["route"], buckets=_SECONDS, registry=held
@@ -31,15 +34,35 @@ class Metrics:
         self.violations = Counter("lazygumbel_ceiling_violations", "Ceilings found too low.", registry=held)
         self.queue = Gauge("lazygumbel_queue_requests", "Requests that wait for the engine.", registry=held)
         self.reloads = Counter("lazygumbel_reloads", "Models reloaded.", ["outcome"], registry=held)
+        self.changes = Counter("lazygumbel_changes", "Changes made to rows.", ["kind"], registry=held)
+        self.rows_changed = Counter("lazygumbel_rows_changed", "Rows that changed.", ["kind"], registry=held)
         self.model_rows = Gauge("lazygumbel_model_rows", "Rows of the model that is served.", registry=held)
+
+    def _of(self, metric: Any, *labels: str | int) -> Any:
+        """The counter of these labels, which its library takes longer to find than to count."""
+        key = id(metric), labels
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = metric.labels(*labels)
+        return found
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """One request."""
+        self._of(self.requests, route, status).inc()
+        self._of(self.seconds, route).observe(seconds)
 
     def count_answer(self, route: str, answer: Answer) -> None:
         """One answer of the engine."""
-        self.rows.labels(route).inc(answer.rows)
-        if answer.label is not None:
-            self.labels.labels(route, answer.label).inc()
+        self._of(self.rows, route).inc(answer.rows)
+        self._of(self.labels, route, answer.label).inc()
         if answer.violations:
             self.violations.inc(answer.violations)
+
+    def count_change(self, kind: str, rows: int, left: int) -> None:
+        """One change, of so many rows; so many are there now."""
+        self.changes.labels(kind).inc()
+        self.rows_changed.labels(kind).inc(rows)
+        self.model_rows.set(left)
 
     def page(self) -> bytes:
         """All of it, as Prometheus reads it."""

@@ -1,15 +1,20 @@
 """Rows by what people call them: an id, a name, the beginning of a name, or a sum such as `king - man + woman`."""
 
 import re
-from bisect import bisect_left
-from functools import cached_property
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.model import LogLinear
+from lazygumbel.sharded import ShardedModel
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "NameTable"]
+
+Ints = npt.NDArray[np.int64]
 
 _OPERATOR = re.compile(r"\s+([+-])\s+")
 _BY_ID = re.compile(r"#([0-9]{1,18})")
@@ -17,37 +22,96 @@ _MOST_TERMS = 32
 _LAST = chr(0x10FFFF)
 
 
+class NameTable:
+    """All names that rows have or had. Ids are not given again, nor do they change their names, so that the table only
+    grows: which of its ids are there is a matter of the moment, `number`."""
+
+    def __init__(self, ids: Ints, names: Iterable[str]) -> None:
+        self._first: dict[str, int] = {}
+        self._others: dict[str, list[int]] = {}
+        self._gone: dict[int, int] = {}
+        self._later: list[tuple[str, int]] = []
+        self._sorting = Lock()
+        held = list(names)
+        for i, name in zip(ids.tolist(), held, strict=True):
+            self._put(name, i)
+        keys = [name.casefold() for name in held]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        self._keys, self._ids = [keys[i] for i in order], ids[order]
+
+    def add(self, ids: Ints, names: Iterable[str]) -> None:
+        """Names of rows that came; ids ascend."""
+        with self._sorting:
+            for i, name in zip(ids.tolist(), names, strict=True):
+                self._put(name, i)
+                insort(self._later, (name.casefold(), i))
+
+    def remove(self, ids: Ints, number: int) -> None:
+        """Rows that are gone from this moment on."""
+        self._gone.update(dict.fromkeys(ids.tolist(), number))
+
+    def is_there(self, row: int, number: int, size: int) -> bool:
+        """Whether a row is there at a moment at which `size` ids were given."""
+        return row < size and self._gone.get(row, number + 1) > number
+
+    def find(self, name: str) -> Iterator[int]:
+        """All rows that ever had this name, by id."""
+        if name in self._first:
+            yield self._first[name]
+            yield from self._others.get(name, ())
+
+    def beginning_with(self, prefix: str, most: int) -> Ints:
+        """Rows whose names begin so, whatever their case: those of an equal name, then at least `most`, by id."""
+        key = prefix.casefold()
+        start, equal, stop = (bisect_left(self._keys, key + end) for end in ("", "\0", _LAST))
+        with self._sorting:
+            first, past, last = (bisect_left(self._later, (key + end,)) for end in ("", "\0", _LAST))
+            later = [row for _, row in self._later[first:last]]
+        most += len(self._gone)
+        longer = self._ids[equal:stop]
+        if len(longer) > most:
+            longer = np.partition(longer, most - 1)[:most]
+        new = np.array(later, dtype=np.int64)
+        pieces = ((self._ids[start:equal], new[: past - first]), (longer, new[past - first :]))
+        return np.concatenate([np.sort(np.concatenate(piece)) for piece in pieces])
+
+    def _put(self, name: str, row: int) -> None:
+        if self._first.setdefault(name, row) != row:
+            self._others.setdefault(name, []).append(row)
+
+
 class Directory:
-    """Finds the rows of one model by name. The first use reads all names; `prepare` does so beforehand."""
+    """Finds the rows of a model at one moment; `table` is None where there are no names, or where shards look."""
 
-    def __init__(self, features: Features) -> None:
-        self._features = features
+    def __init__(self, model: LogLinear | ShardedModel, table: NameTable | None, number: int = 0) -> None:
+        self._model, self.table, self.number = model, table, number
+        self._features, self._size = model.features, model.size
 
-    def prepare(self) -> None:
-        """Read all names now."""
-        if self._features.names is not None and self._features.n:
-            self._features.names.find(self._features.names[0])
-            _ = self._sorted
+    @classmethod
+    def of(cls, model: LogLinear | ShardedModel) -> "Directory":
+        """With all names of a model read, unless it is in shards: there may be more than fit here."""
+        names = model.features.names if isinstance(model, LogLinear) else None
+        return cls(model, None if names is None else NameTable(model.ids, names))
 
     def find(self, name: str) -> int:
         """The id of a row by its name, or by `#` and its id."""
-        names = self._features.names
         by_id = _BY_ID.fullmatch(name)
         if by_id is not None:
-            return self.check(int(by_id[1]))
-        if names is None:
+            return int(self.check([int(by_id[1])], "#id")[0])
+        if self._features.names is None:
             raise ValueError(f"the rows of this model have no names; write #id for a row by its id, not {name!r}")
-        return names.find(name)
+        found = self._named(name)
+        if found is None:
+            raise ValueError(f"no row is named {name!r}")
+        return found
 
-    def check(self, row: int) -> int:
-        """The same id, if there is such a row."""
-        if not 0 <= row < self._features.n:
-            raise ValueError(f"there is no row {row}: row ids run from 0 to {self._features.n - 1}")
-        return row
+    def check(self, rows: Any, name: str) -> Ints:
+        """The same ids, if there are such rows."""
+        return self._model.check_ids(rows, name)
 
     def vector(self, expression: str) -> npt.NDArray[np.float32]:
         """The row of a name, or rows added and subtracted: names and `#id`s with ` + ` and ` - ` between them."""
-        whole = self._named(expression)
+        whole = self._named(expression)  # which may hold blanks and signs
         if whole is not None:
             return self._features.gather(np.array(whole))
         parts = _OPERATOR.split(expression.strip())
@@ -57,28 +121,24 @@ class Directory:
         signs = np.array([1.0, *(1.0 if sign == "+" else -1.0 for sign in parts[1::2])])
         return (signs @ self._features.gather(np.array(ids)).astype(np.float64)).astype(np.float32)
 
-    def _named(self, name: str) -> int | None:
-        """The id of a row of just this name, which may hold blanks and signs."""
-        try:
-            return None if self._features.names is None else self._features.names.find(name)
-        except ValueError:
-            return None
-
-    def beginning_with(self, prefix: str, limit: int) -> npt.NDArray[np.int64]:
+    def beginning_with(self, prefix: str, limit: int) -> Ints:
         """Ids of rows whose names begin so, whatever their case: an equal name first, then by id."""
         if self._features.names is None:
             raise ValueError("prefix: the rows of this model have no names")
-        keys, ids = self._sorted
-        key = prefix.casefold()
-        start, stop = bisect_left(keys, key), bisect_left(keys, key + _LAST)
-        equal = bisect_left(keys, key + "\0", start, stop)
-        longer = ids[equal:stop]
-        if len(longer) > limit:
-            longer = np.partition(longer, limit - 1)[:limit]
-        return np.concatenate([np.sort(ids[start:equal]), np.sort(longer)])[:limit]
+        if self.table is None:
+            raise ValueError("prefix: the names of rows in shards cannot be completed; ask for a whole name")
+        found = self.table.beginning_with(prefix, limit).tolist()
+        there = [row for row in found if self.table.is_there(row, self.number, self._size)]
+        return np.array(there[:limit], dtype=np.int64)
 
-    @cached_property
-    def _sorted(self) -> tuple[list[str], npt.NDArray[np.int64]]:
-        keys = [name.casefold() for name in self._features.names or ()]
-        ids = sorted(range(len(keys)), key=keys.__getitem__)
-        return [keys[i] for i in ids], np.array(ids, dtype=np.int64)
+    def _named(self, name: str) -> int | None:
+        """The first row of just this name, if there is one."""
+        if self.table is not None:
+            there = (row for row in self.table.find(name) if self.table.is_there(row, self.number, self._size))
+            return next(there, None)
+        if not isinstance(self._model, ShardedModel) or not self._model.features.named:
+            return None
+        try:
+            return self._model.find(name)
+        except ValueError:
+            return None

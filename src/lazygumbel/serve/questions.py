@@ -110,7 +110,7 @@ def _question(verb: str, values: dict[str, Any], thetas: Thetas, served: Served,
     width = {"top-k": k, "expectation": 1 if "of" in values else served.model.features.d}.get(verb, size)
     limits.allow(width * batch if ids is None else ids.size, "answers", "the length of the answer")
     name, rel_err = values.get("method"), values.get("rel_err")
-    method = method_of(name, served.model.index, delta=values.get("delta"), rel_err=None if name is None else rel_err)
+    method = method_of(name, served.index_type, delta=values.get("delta"), rel_err=None if name is None else rel_err)
     settings = Settings(
         verb,
         values.get("temperature", 1.0),

@@ -1,19 +1,20 @@
 """What each route does with a request."""
 
-import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import numpy as np
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope
 
-from lazygumbel.serve import logs, wire
-from lazygumbel.serve.engine import Busy, TooLate
+from lazygumbel.serve import wire
+from lazygumbel.serve.changes import Change, Kind, read_change, read_change_of_bytes
+from lazygumbel.serve.direct import Handler, Refused, Reply, error_body, read_body
+from lazygumbel.serve.failures import AGAIN, answering
 from lazygumbel.serve.fields import METHODS
-from lazygumbel.serve.gate import error_body
 from lazygumbel.serve.metrics import CONTENT_TYPE
 from lazygumbel.serve.questions import Question, read_binary, read_json
 from lazygumbel.serve.service import Service
@@ -25,7 +26,7 @@ __all__ = ["Routes"]
 _LONG = 2**16
 """Bytes from which a body is read on another thread, so that others do not wait for it."""
 _MOST_FOUND = 1000
-_AGAIN = {"retry-after": "1"}
+_READ_ONLY = "this service is read-only; it takes changes when it is started with --live"
 
 
 class Routes:
@@ -35,40 +36,56 @@ class Routes:
         self._service = service
         self.reloads = reloads and service.can_reload
 
-    def verb(self, verb: Verb) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint of a verb."""
+    def verb(self, verb: Verb) -> Handler:
+        """What answers to a verb."""
 
-        async def endpoint(request: Request) -> Response:
-            try:
-                question = await self._read(verb, request)
-                begun = time.perf_counter()
-                answer = await self._service.ask(question)
-            except wire.NotJson as error:
-                return _error(400, str(error))
-            except (ValueError, OverflowError) as error:
-                return _error(422, str(error))
-            except Busy:
-                return _error(429, "too many requests wait; come again in a moment", _AGAIN)
-            except TooLate:
-                return _error(503, "the answer took longer than this service allows", _AGAIN)
-            except MemoryError as error:
-                logs.event("out of memory", level=logging.ERROR, error=error)
-                return _error(503, "there is not enough memory for this answer", _AGAIN)
-            request.scope.setdefault("state", {})["facts"] = {
-                "thetas": question.size,
-                "together": answer.together,
-                "rows": answer.rows,
-                "label": answer.label,
-            }
+        def read(content: _Content) -> Question:
+            served, limits = self._service.served, self._service.limits
+            if content.binary:
+                return read_binary(verb.name, verb.takes, content.body, content.query, served, limits)
+            return read_json(verb.name, verb.takes, wire.parse(content.body), served, limits)
+
+        @answering
+        async def handle(scope: Scope, receive: Receive) -> Reply:
+            content = await self._content(verb.name, scope, receive)
+            if len(content.body) < _LONG and not self._service.served.remote:
+                question = read(content)
+            else:
+                question = await run_in_threadpool(read, content)
+            begun = time.perf_counter()
+            answer = await self._service.ask(question)
+            _note(scope, thetas=question.size, together=answer.together, rows=answer.rows, label=answer.label)
             timing = f"ask;dur={(time.perf_counter() - begun) * 1e3:.3f}"
-            return Response(answer.body, media_type="application/json", headers={"server-timing": timing})
+            return Reply(200, answer.body, ((b"server-timing", timing.encode()),))
 
-        return endpoint
+        return handle
+
+    def change(self, kind: Kind) -> Handler:
+        """What makes a kind of change."""
+
+        def read(content: _Content) -> Change:
+            served, limits = self._service.served, self._service.limits
+            if content.binary and "rows" not in kind.takes:
+                raise Refused(415, f"the body of {kind.name} must be application/json")
+            if content.binary:
+                return read_change_of_bytes(kind, content.body, content.query, served, limits)
+            return read_change(kind, wire.parse(content.body), served, limits)
+
+        @answering
+        async def handle(scope: Scope, receive: Receive) -> Reply:
+            if not self._service.live:
+                raise Refused(403, _READ_ONLY)
+            change = await run_in_threadpool(read, await self._content(kind.name, scope, receive))
+            served, ids = await self._service.change(change)
+            _note(scope, changed=len(ids))
+            return Reply(200, wire.dump({"ids": ids, "n": served.model.features.n, "version": served.version}))
+
+        return handle
 
     async def rows(self, request: Request) -> Response:
         """Rows by `ids`, `name` or `prefix`."""
         try:
-            return _json(self._rows(request.query_params))
+            return _json(await run_in_threadpool(self._rows, request.query_params))
         except ValueError as error:
             return _error(422, str(error))
 
@@ -83,8 +100,9 @@ class Routes:
                 "n": features.n,
                 "d": features.d,
                 "names": features.names is not None,
-                "index": type(served.model.index).__name__,
+                "index": "shards" if served.index_type is None else served.index_type.__name__,
                 "methods": list(METHODS),
+                "live": self._service.live,
                 "version": served.version,
                 "lazygumbel": __version__,
                 "limits": {name: getattr(limits, name) for name in ("body", "thetas", "size", "answers", "exclude")},
@@ -99,7 +117,7 @@ class Routes:
         """Questions are answered."""
         if self._service.ready:
             return _json({"status": "ready", "version": self._service.served.version})
-        return _error(503, "the engine does not run", _AGAIN)
+        return _error(503, "the engine does not run", AGAIN)
 
     async def metrics(self, _: Request) -> Response:
         """For Prometheus."""
@@ -111,23 +129,16 @@ class Routes:
             return _json({"version": self._service.served.version})
         return _error(409, "the model could not be loaded, and the old one stays; the log says why")
 
-    async def _read(self, verb: Verb, request: Request) -> Question:
-        limits = self._service.limits
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in ("application/json", "application/octet-stream"):
-            raise HTTPException(415, "the body must be application/json or application/octet-stream")
-        query = dict(request.query_params)
-        body = await _body(request, limits.body)
-        if kind == "application/json" and query:
-            raise ValueError(f"{verb.name} takes its arguments in the body, not {next(iter(query))!r} in the query")
-
-        def read() -> Question:
-            served = self._service.served
-            if kind == "application/json":
-                return read_json(verb.name, verb.takes, wire.parse(body), served, limits)
-            return read_binary(verb.name, verb.takes, body, query, served, limits)
-
-        return read() if len(body) < _LONG else await run_in_threadpool(read)
+    async def _content(self, name: str, scope: Scope, receive: Receive) -> "_Content":
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind not in (b"application/json", b"application/octet-stream"):
+            raise Refused(415, "the body must be application/json or application/octet-stream")
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        body = await read_body(headers, receive, self._service.limits.body)
+        if kind == b"application/json" and query:
+            raise ValueError(f"{name} takes its arguments in the body, not {next(iter(query))!r} in the query")
+        return _Content(body, query, kind != b"application/json")
 
     def _rows(self, query: Mapping[str, str]) -> dict[str, Any]:
         served = self._service.served
@@ -155,18 +166,17 @@ class Routes:
         return found | ({"vectors": served.model.features.gather(ids).tolist()} if vectors == "true" else {})
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """The body, or 413 as soon as it is known to be too long."""
-    length = request.headers.get("content-length", "0")
-    parts, held = list[bytes](), 0
-    if not length.isdigit() or int(length[:18]) > most:
-        raise HTTPException(413, f"the body is longer than the {most:,} bytes that this service takes")
-    async for part in request.stream():
-        held += len(part)
-        if held > most:
-            raise HTTPException(413, f"the body is longer than the {most:,} bytes that this service takes")
-        parts.append(part)
-    return b"".join(parts)
+class _Content(NamedTuple):
+    """What came with a request."""
+
+    body: bytes
+    query: Mapping[str, str]
+    binary: bool
+
+
+def _note(scope: Scope, **facts: Any) -> None:
+    """For the log line of a request."""
+    scope.setdefault("state", {})["facts"] = facts
 
 
 def _json(value: dict[str, Any]) -> Response:

@@ -5,121 +5,28 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from lazygumbel import forms
+from lazygumbel.serve.changes import FIELDS as CHANGED
+from lazygumbel.serve.changes import Kind
 from lazygumbel.serve.fields import FIELDS
 from lazygumbel.serve.verbs import Verb
 
-__all__ = ["HEALTH", "INFO", "METRICS", "READY", "RELOAD", "ROWS", "demand_token", "request", "responses"]
+__all__ = ["HEALTH", "INFO", "METRICS", "READY", "RELOAD", "ROWS", "change", "demand_token", "request", "responses"]
 
 Schema = dict[str, Any]
 
-_LABELS = ["exact", "bounded", "calibrated", "heuristic"]
-
-
-def _any_depth(item: Schema, description: str) -> Schema:
-    """A value, or nested lists of it: the shape depends on that of theta."""
-    lists: Schema = item
-    kinds = [item]
-    for _ in range(2):
-        lists = {"type": "array", "items": lists}
-        kinds.append(lists)
-    # An empty list is a list of anything.
-    return {"anyOf": kinds, "description": description}
-
-
-def _object(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
-
-
-_WHOLE: Schema = {"type": "integer"}
-_NUMBER: Schema = {"type": ["number", "null"]}
-_IDS = _any_depth(_WHOLE, "Row ids.")
-_NAMES: Schema = {
-    "anyOf": [{"type": "null"}, *_any_depth({"type": "string"}, "")["anyOf"]],
-    "description": "Names of the rows; null where the model has none.",
-}
 _VERSION: Schema = {"type": "string", "description": "Which model answered; another after a reload."}
-_SEED: Schema = {
-    "type": ["integer", "null"],
-    "description": "Gives the same answer again; null where one call answered several requests.",
-}
-_LABEL: dict[str, Schema] = {
-    "label": {"type": "string", "enum": _LABELS, "description": "How far the answer can be trusted: the weakest."},
-    "labels": {"type": "array", "items": {"type": "string", "enum": _LABELS}, "description": "One a theta."},
-    "bound": _any_depth(_NUMBER, "What a theorem allows the error; null without one."),
-    "rows": _any_depth(_WHOLE, "Rows scored."),
-}
-_LOG_PROB: dict[str, Schema] = {
-    "log_prob": _any_depth(_NUMBER, "Where asked for."),
-    "log_prob_stderr": _any_depth(_NUMBER, "Standard errors of `log_prob`."),
-}
-_SEEDED: dict[str, Schema] = {"version": _VERSION, "seed": _SEED}
-_FLAT: Schema = {"type": "array", "items": {"type": "number"}}
-_OPTIONAL = ("labels", "log_prob", "log_prob_stderr")
 
-_ESTIMATE = _object(
-    {
-        "value": _any_depth(_NUMBER, "The estimate; null for minus infinity."),
-        "stderr": _any_depth(_NUMBER, "Its standard error."),
-        **_LABEL,
-        **_SEEDED,
-    },
-    _OPTIONAL,
-)
-_DRAWS: dict[str, Schema] = {
-    "ids": _IDS,
-    "names": _NAMES,
-    "values": _any_depth(_NUMBER, "Perturbed logits."),
-    **_LOG_PROB,
-    **_LABEL,
-    **_SEEDED,
-}
-_ANSWERS: dict[str, Schema] = {
-    "sample": _object(
-        {**_DRAWS, "violations": _any_depth(_WHOLE, "Ceilings found too low among the rows scored.")}, _OPTIONAL
-    ),
-    "sample-without-replacement": _object(
-        {
-            **_DRAWS,
-            "logits": _any_depth(_NUMBER, "Logits of the rows drawn."),
-            "threshold": _any_depth(_NUMBER, "The largest perturbed logit left out; null for minus infinity."),
-        },
-        _OPTIONAL,
-    ),
-    "top-k": _object(
-        {
-            "ids": _IDS,
-            "names": _NAMES,
-            "scores": _any_depth(_NUMBER, "Inner products."),
-            "exact": {"type": "boolean", "description": "Whether it is certain that no row was missed."},
-            "rows": _LABEL["rows"],
-            "version": _VERSION,
-        }
-    ),
-    "audit": _object(
-        {
-            "ids": {"type": "array", "items": _WHOLE},
-            "names": {"type": ["array", "null"], "items": {"type": "string"}},
-            "log_prob": {"type": "array", "items": _NUMBER},
-            "rank": {"type": "array", "items": {"type": ["integer", "null"]}, "description": "From 1."},
-            "log_partition": {"type": "number"},
-            "entropy": {"type": "number"},
-            "curve": _object({"rank": {"type": "array", "items": _WHOLE}, "log_prob": _FLAT}),
-            "mass": {
-                "type": "object",
-                "additionalProperties": {"type": "number"},
-                "description": "Probability of the 1, 10, 100 and 1,000 most probable rows.",
-            },
-            "method": {"type": "string", "description": "The method of draws that was measured."},
-            "total_variation": {"type": "number", "description": "Measured distance of draws from the softmax."},
-            "bound": _NUMBER,
-            "violations": {"type": "integer", "description": "Rows whose logit exceeds its ceiling, of all rows."},
-            "label": _LABEL["label"],
-            "rows": _WHOLE,
-            "version": _VERSION,
-        }
-    ),
-}
+
+def _object(properties: Mapping[str, Schema]) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 _ERROR = _object({"error": {"type": "string", "description": "What was wrong, and what it may be."}})
 _REFUSALS = {
     400: "The body is not a JSON object.",
@@ -160,8 +67,29 @@ def request(verb: Verb) -> dict[str, Any]:
 
 def responses(verb: Verb) -> dict[int | str, dict[str, Any]]:
     """Answers and errors of a verb."""
-    found: dict[int | str, dict[str, Any]] = {200: _answer(_ANSWERS.get(verb.name, _ESTIMATE))}
+    found: dict[int | str, dict[str, Any]] = {200: _answer(forms.schema(verb.form))}
     return found | {status: _answer(_ERROR, words) for status, words in _REFUSALS.items()}
+
+
+def change(kind: Kind) -> dict[str, Any]:
+    """Body and answers of a kind of change."""
+    content: dict[str, Any] = {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {name: CHANGED[name] for name in kind.takes},
+                "required": list(kind.needs),
+                "additionalProperties": False,
+            },
+            "example": kind.example,
+        }
+    }
+    if "rows" in kind.takes:
+        words = "Rows as little-endian float32, d numbers each; ids or names stand in the query, with commas."
+        content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary", "description": words}}
+    refused = _REFUSALS | {403: "The service is read-only.", 503: "The change could not be written."}
+    found = {200: _answer(forms.schema(forms.Change)), **{s: _answer(_ERROR, words) for s, words in refused.items()}}
+    return {"responses": found, "openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
 def _parameter(name: str, schema: Schema, description: str) -> dict[str, Any]:
@@ -174,15 +102,7 @@ def _plain(schema: Schema, errors: Mapping[int, str] | None = None, **extra: Any
 
 
 ROWS = _plain(
-    _object(
-        {
-            "ids": {"type": "array", "items": _WHOLE},
-            "names": {"type": ["array", "null"], "items": {"type": "string"}},
-            "version": _VERSION,
-            "vectors": {"type": "array", "items": _FLAT},
-        },
-        ("vectors",),
-    ),
+    forms.schema(forms.Rows),
     {422: "Not one of ids, name and prefix, or no such row."},
     parameters=[
         _parameter("ids", {"type": "string"}, "Ids, with commas between them."),
@@ -192,20 +112,7 @@ ROWS = _plain(
         _parameter("vectors", {"type": "boolean"}, "Whether to answer the rows themselves."),
     ],
 )
-INFO = _plain(
-    _object(
-        {
-            "n": _WHOLE,
-            "d": _WHOLE,
-            "names": {"type": "boolean"},
-            "index": {"type": "string"},
-            "methods": {"type": "array", "items": {"type": "string"}},
-            "version": _VERSION,
-            "lazygumbel": {"type": "string"},
-            "limits": {"type": "object", "additionalProperties": _WHOLE},
-        }
-    )
-)
+INFO = _plain(forms.schema(forms.Info))
 HEALTH = _plain(_object({"status": {"type": "string"}}))
 READY = _plain(_object({"status": {"type": "string"}, "version": _VERSION}), {503: "Not now."})
 RELOAD = _plain(_object({"version": _VERSION}), {409: "The folder holds no model that can be loaded."})

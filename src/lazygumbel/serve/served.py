@@ -1,75 +1,145 @@
-"""`Served`: the model that answers at one moment, with what is looked up beside it. A reload replaces it as a whole."""
+"""`Served`: the rows that answer at one moment, with their names. A change, or a reload, replaces it as a whole."""
 
-from collections.abc import Callable
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.distribution import Distribution
-from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
 from lazygumbel.persist import read_config
 from lazygumbel.serve.names import Directory
+from lazygumbel.sharded import ShardedModel
+from lazygumbel.sharded.manifest import MANIFEST
 
-__all__ = ["Loader", "Model", "Served", "open_folder"]
+__all__ = ["Folder", "Model", "Opened", "Served", "opened"]
 
-
-class Model(Protocol):
-    """What the service needs of a model; `LogLinear` is one."""
-
-    @property
-    def features(self) -> Features:
-        """The rows phi, with their names if they have any."""
-        ...
-
-    @property
-    def index(self) -> Index:
-        """The index over them."""
-        ...
-
-    def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution:
-        """The distribution at theta, shape (d,) or (B, d)."""
-        ...
+Ints = npt.NDArray[np.int64]
+Model = LogLinear | ShardedModel
 
 
 class Served(NamedTuple):
-    """A model, its names, and what tells it from the model before: every answer carries `version`."""
+    """A model that nobody changes, and what tells it from the one before: every answer carries `version`."""
 
     model: Model
     directory: Directory
-    version: str
+    name: str
+    """Of the model as it was saved."""
+    changes: int = 0
+    """Rows that came or went since."""
 
     @classmethod
-    def of(cls, model: Model, version: str) -> "Served":
+    def of(cls, model: Model, name: str) -> "Served":
         """A model made ready: names are read and every verb is asked once, so that no request pays for it."""
-        directory = Directory(model.features)
-        directory.prepare()
-        first = np.zeros(1, dtype=np.int64)
-        for theta in (model.features.gather(first[0]), model.features.gather(first)):
-            dist = model(theta)
-            dist.sample(rng=0)
-            dist.sample_without_replacement(1, rng=0)
-            dist.log_prob(np.zeros(dist.batch_shape, dtype=np.int64), rng=0)
-            dist.expectation(rng=0)
-            dist.top_k(1)
-        return cls(model, directory, version)
+        held = model.snapshot() if isinstance(model, LogLinear) else model
+        drift = held.drift() if isinstance(held, LogLinear) else None
+        served = cls(held, Directory.of(held), name, 0 if drift is None else drift.added + drift.removed)
+        _ask_all(held)
+        return served
 
-    def names_of(self, ids: npt.NDArray[np.int64]) -> list[str] | None:
+    def after(self, writer: LogLinear, gone: Ints, came: Ints, names: list[str] | None) -> "Served":
+        """The model after a change: rows that went, and rows that came under new ids or those of some that went."""
+        table, changes = self.directory.table, self.changes + len(gone) + len(came)
+        if table is not None:
+            table.remove(np.setdiff1d(gone, came), changes)
+            if names is not None:
+                table.add(came, names)
+        held = writer.snapshot()
+        return Served(held, Directory(held, table, changes), self.name, changes)
+
+    @property
+    def version(self) -> str:
+        """Another after each change, and the same for the same rows when the service starts again."""
+        return f"{self.name}+{self.changes}" if self.changes else self.name
+
+    @property
+    def remote(self) -> bool:
+        """Whether looking at a row may take long."""
+        return isinstance(self.model, ShardedModel)
+
+    @property
+    def index_type(self) -> type[Index] | None:
+        """The kind of index; None for shards, each of which has its own."""
+        return self.model.index_type if isinstance(self.model, LogLinear) else None
+
+    def distribution(self, thetas: npt.NDArray[np.float32], temperature: float) -> Distribution:
+        """At one theta or several; of rows in parts or in shards it is another class with the same verbs."""
+        return cast("Distribution", self.model(thetas, temperature=temperature))
+
+    def names_of(self, ids: Ints) -> list[str] | None:
         """The names of ids of shape (m,), or None where rows have none."""
         names = self.model.features.names
-        return None if names is None else [names[i] for i in ids.tolist()]
+        return None if names is None else names[ids].tolist()
 
 
-Loader = Callable[[], Served]
+class Opened(NamedTuple):
+    """What is served, and the model that changes are made to, if any may be."""
+
+    served: Served
+    writer: LogLinear | None
 
 
-def open_folder(path: Path) -> Served:
-    """The model in a folder; its version is the name of the data that `config.json` points to."""
-    while True:
-        data = read_config(path)["data"]
-        model = LogLinear.load(path)
-        if read_config(path)["data"] == data:  # it was not replaced in between
-            return Served.of(model, str(data).removeprefix("data-"))
+def opened(model: Model, name: str, *, live: bool) -> Opened:
+    """A model made ready, also for changes: the first row that comes must not make a request wait."""
+    if not live:
+        return Opened(Served.of(model, name), None)
+    if not isinstance(model, LogLinear):
+        raise ValueError("live: rows in shards cannot be changed by a service; serve them read-only")
+    trial = model.snapshot()
+    row = trial.features.gather(_first_id(trial))
+    trial.add(row, None if trial.features.names is None else [""])
+    _ask_all(trial)
+    return Opened(Served.of(model, name), model)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a model is loaded from, and loaded again."""
+
+    path: Path
+    live: bool = False
+    """Whether rows may change: each change is on disk before it is answered, and nobody else can write here."""
+    ray: str | None = None
+    """The Ray cluster on which shards are asked; without it they are in this process."""
+
+    def check(self) -> None:
+        """`ValueError` or `OSError` where there is no model that can be loaded."""
+        if not self._is_sharded:
+            LogLinear.load(self.path)
+
+    def open(self) -> Opened:
+        """The model; its version is the name of the data that `config.json` points to, or the digest of a manifest."""
+        if self._is_sharded:
+            name = hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()[:16]
+            engine = "threads" if self.ray is None else "ray"
+            return opened(ShardedModel.connect(self.path, engine=engine, address=self.ray), name, live=self.live)
+        while True:
+            data = read_config(self.path)["data"]
+            model = LogLinear.load(self.path, mode="r+" if self.live else "r")
+            if read_config(self.path)["data"] == data:  # it was not replaced in between
+                return opened(model, str(data).removeprefix("data-"), live=self.live)
+            model.close()
+
+    @property
+    def _is_sharded(self) -> bool:
+        return self.ray is not None or (self.path / MANIFEST).is_file()
+
+
+def _first_id(model: Model) -> Ints:
+    return np.zeros(1, dtype=np.int64) if model.size == model.features.n else model.ids[:1]
+
+
+def _ask_all(model: Model) -> None:
+    """Every verb, of one theta and of a batch."""
+    first = _first_id(model)
+    for theta in (model.features.gather(first[0]), model.features.gather(first)):
+        dist = model(theta)
+        dist.sample(rng=0)
+        dist.sample_without_replacement(1, rng=0)
+        dist.log_prob(np.broadcast_to(first[0], dist.batch_shape), rng=0)
+        dist.expectation(rng=0)
+        dist.top_k(1)

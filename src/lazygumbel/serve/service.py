@@ -1,39 +1,53 @@
-"""`Service`: the model of the moment, the engine before it, and the reload that replaces one and keeps the other."""
+"""`Service`: the rows of the moment, the engine that is asked about them, and the thread that replaces them."""
 
 import asyncio
 import logging
-from threading import Lock
+from concurrent.futures import ThreadPoolExecutor
 
 from lazygumbel.serve import logs
 from lazygumbel.serve.asking import Answer
-from lazygumbel.serve.engine import Engine
+from lazygumbel.serve.changes import Change
+from lazygumbel.serve.engine import Busy, Engine
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question
-from lazygumbel.serve.served import Loader, Served
+from lazygumbel.serve.served import Folder, Opened, Served
 
-__all__ = ["Service"]
+__all__ = ["Closed", "Service"]
+
+
+class Closed(Exception):
+    """A model that takes no changes now, though the service does."""
 
 
 class Service:
-    """What all routes share. Questions hold the model that they were read for, so that a reload drops none."""
+    """What all routes share. Questions hold the rows that they were read for, so that none is dropped by a change."""
 
-    def __init__(self, served: Served, *, limits: Limits, loader: Loader | None) -> None:
-        self.served, self.limits, self.metrics = served, limits, Metrics()
+    def __init__(self, opened: Opened, *, limits: Limits, folder: Folder | None) -> None:
+        self.served, self._writer = opened
+        self.live = opened.writer is not None
+        """Whether rows may change."""
+        self.limits, self.metrics = limits, Metrics()
         self._engine = Engine(limits, self.metrics)
-        self._loader, self._loading = loader, Lock()
-        self.metrics.model_rows.set(served.model.features.n)
+        self._folder = folder
+        self._changing = ThreadPoolExecutor(1, thread_name_prefix="lazygumbel-writer")
+        self._changes = 0
+        self.metrics.model_rows.set(self.served.model.features.n)
         self.metrics.queue.set_function(lambda: self._engine.waiting)
         self._accepted = self._answered = 0
 
     def start(self) -> None:
         """Begin to answer; within the event loop."""
         self._engine.start()
-        logs.event("started", rows=self.served.model.features.n, version=self.served.version)
+        logs.event("started", rows=self.served.model.features.n, version=self.served.version, live=self.live)
 
     async def stop(self) -> None:
         """Answer what was accepted, then end."""
         await self._engine.stop()
+        await asyncio.to_thread(self._changing.shutdown)
+        for model in (self._writer, self.served.model):
+            if model is not None and self._folder is not None:
+                model.close()
         logs.event("stopped", accepted=self._accepted, answered=self._answered)
 
     @property
@@ -51,28 +65,64 @@ class Service:
         self.metrics.count_answer(question.settings.verb, answer)
         return answer
 
+    async def change(self, change: Change) -> tuple[Served, list[int]]:
+        """Make a change, durable where the model is; the rows after it, and the ids that it was about.
+
+        Changes are made one after the other, none is given up once it was accepted, and questions that come after the
+        answer are asked of the rows after it.
+        """
+        if self._changes >= self.limits.queue or not self.ready:
+            raise Busy
+        self._changes += 1
+        self._accepted += 1
+        try:
+            return await asyncio.wrap_future(self._changing.submit(self._change, change))
+        finally:
+            self._changes -= 1
+            self._answered += 1
+
     @property
     def can_reload(self) -> bool:
         """Whether there is a folder to load again."""
-        return self._loader is not None
+        return self._folder is not None
 
     async def reload(self) -> bool:
         """Load the model's folder again and go over to it; False, and the old model stays, where that fails."""
-        return await asyncio.to_thread(self.reload_now)
+        return await asyncio.wrap_future(self._changing.submit(self._reload))
 
-    def reload_now(self) -> bool:
-        """The same, on the thread that calls; a second call waits for the first."""
-        if self._loader is None:
+    def reload_soon(self) -> None:
+        """The same, without waiting for it; on any thread."""
+        self._changing.submit(self._reload)
+
+    def _change(self, change: Change) -> tuple[Served, list[int]]:
+        if self._writer is None:
+            raise Closed
+        ids = change.make(self._writer)
+        gone = ids[:0] if change.kind == "add" else ids
+        came = ids[:0] if change.kind == "remove" else ids
+        served = self.served = self.served.after(self._writer, gone, came, change.names)
+        self.metrics.count_change(change.kind, len(ids), served.model.features.n)
+        return served, ids.tolist()
+
+    def _reload(self) -> bool:
+        if self._folder is None:
             return False
-        with self._loading:
-            try:
-                served = self._loader()
-            except (ValueError, OSError) as error:
-                self.metrics.reloads.labels("failed").inc()
-                logs.event("reload failed", level=logging.ERROR, reason=str(error))
-                return False
-            self.served = served
-            self.metrics.reloads.labels("loaded").inc()
-            self.metrics.model_rows.set(served.model.features.n)
-            logs.event("reloaded", rows=served.model.features.n, version=served.version)
-            return True
+        try:
+            opened = self._open_again(self._folder)
+        except (ValueError, OSError) as error:
+            self.metrics.reloads.labels("failed").inc()
+            logs.event("reload failed", level=logging.ERROR, reason=str(error))
+            return False
+        self.served, self._writer = opened
+        self.metrics.reloads.labels("loaded").inc()
+        self.metrics.model_rows.set(self.served.model.features.n)
+        logs.event("reloaded", rows=self.served.model.features.n, version=self.served.version)
+        return True
+
+    def _open_again(self, folder: Folder) -> Opened:
+        """A folder has one writer: whatever else is wrong is found before the old one lets go of it."""
+        if self._writer is not None:
+            folder.check()
+            self._writer.close()
+            self._writer = None
+        return folder.open()

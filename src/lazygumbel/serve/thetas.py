@@ -11,13 +11,22 @@ from lazygumbel.checks import check_count, check_vectors
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Served
 
-__all__ = ["SCHEMA", "Thetas", "from_bytes", "from_json", "ids_of"]
+__all__ = ["BASE64", "SCHEMA", "Thetas", "floats_of", "from_bytes", "from_json", "ids_of", "numbers_of"]
 
 _FORMS = (
     "theta must be a list of numbers, a list of such lists, the id of a row, a name or a sum of names such as "
     "'a + b - c', a list of these, or {'float32': base64 of little-endian float32}"
 )
 _NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+BASE64: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "float32": {"type": "string", "contentEncoding": "base64"},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["float32"],
+    "additionalProperties": False,
+}
 SCHEMA: dict[str, Any] = {
     "description": "A vector, or several: numbers, the id of a row, a name or a sum of names (`king - man + woman`; "
     "`#620` is the row with id 620), a list of names, or little-endian float32 in base64.",
@@ -27,15 +36,7 @@ SCHEMA: dict[str, Any] = {
         _NUMBERS,
         {"type": "array", "items": _NUMBERS, "minItems": 1},
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-        {
-            "type": "object",
-            "properties": {
-                "float32": {"type": "string", "contentEncoding": "base64"},
-                "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 2},
-            },
-            "required": ["float32"],
-            "additionalProperties": False,
-        },
+        BASE64,
     ],
 }
 
@@ -58,7 +59,8 @@ def from_json(value: Any, served: Served, limits: Limits) -> Thetas:
             return Thetas(np.array([_row(item, served) for item in items]), single=False)
         return _of_numbers(items, served, limits)
     if isinstance(value, dict):
-        return _of_base64(cast("dict[str, Any]", value), served, limits)
+        body, shape = floats_of(cast("dict[str, Any]", value), "theta", _FORMS)
+        return from_bytes(body, served, limits, shape)
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return Thetas(_row(value, served)[None], single=True)
     raise ValueError(f"{_FORMS}, not {_short(value)}")
@@ -83,33 +85,35 @@ def ids_of(values: Any, name: str, served: Served) -> npt.NDArray[np.int64]:
     """Row ids from a list of ids and names, (m,)."""
     if not isinstance(values, list):
         raise ValueError(f"{name} must be a list of row ids or names, not {_short(values)}")
-    found = np.empty(len(cast("list[Any]", values)), dtype=np.int64)
-    for i, value in enumerate(cast("list[Any]", values)):
-        if isinstance(value, str):
-            found[i] = served.directory.find(value)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            found[i] = served.directory.check(value)
-        else:
+    given = cast("list[Any]", values)
+    for value in given:
+        if not isinstance(value, int | str) or isinstance(value, bool):
             raise ValueError(f"{name} must hold row ids or names, not {_short(value)}")
-    return found
+    found = [value if isinstance(value, int) else served.directory.find(value) for value in given]
+    return served.directory.check(found, name)
 
 
 def _row(value: str | int, served: Served) -> npt.NDArray[np.float32]:
     if isinstance(value, str):
         vector = served.directory.vector(value)
         return check_vectors(vector, "theta", len(vector))
-    return served.model.features.gather(np.array(served.directory.check(value)))
+    return served.model.features.gather(served.directory.check(value, "theta"))
 
 
-def _of_numbers(items: list[Any], served: Served, limits: Limits) -> Thetas:
+def numbers_of(items: list[Any], forms: str) -> npt.NDArray[np.float64]:
+    """Numbers, or lists of numbers; `forms` says what it might have been."""
     try:
         # Floats at once: whole numbers beyond 64 bits would become objects.
         array = np.array(items, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{_FORMS}, not {_short(items)}") from None
+        raise ValueError(f"{forms}, not {_short(items)}") from None
     if _has_others(items):
-        raise ValueError(f"{_FORMS}, not {_short(items)}")
-    vectors = check_vectors(array, "theta", served.model.features.d)
+        raise ValueError(f"{forms}, not {_short(items)}")
+    return array
+
+
+def _of_numbers(items: list[Any], served: Served, limits: Limits) -> Thetas:
+    vectors = check_vectors(numbers_of(items, _FORMS), "theta", served.model.features.d)
     limits.allow(1 if vectors.ndim == 1 else len(vectors), "thetas", "the number of thetas")
     return Thetas(np.atleast_2d(vectors), single=vectors.ndim == 1)
 
@@ -122,19 +126,20 @@ def _has_others(items: list[Any]) -> bool:
     return not kinds <= {int, float}
 
 
-def _of_base64(value: dict[str, Any], served: Served, limits: Limits) -> Thetas:
+def floats_of(value: dict[str, Any], name: str, forms: str) -> tuple[bytes, list[int] | None]:
+    """The bytes of float32 in base64, and their shape if it was said."""
     if not {"float32"} <= set(value) <= {"float32", "shape"} or not isinstance(value["float32"], str):
-        raise ValueError(f"{_FORMS}, not {_short(value)}")
+        raise ValueError(f"{forms}, not {_short(value)}")
     try:
         body = base64.b64decode(value["float32"], validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("theta: float32 is not valid base64") from None
-    shape: Any = value.get("shape")
-    if "shape" in value:
-        if not isinstance(shape, list):
-            raise ValueError(f"shape must be a list of one or two whole numbers, not {_short(shape)}")
-        shape = [check_count(length, "shape") for length in cast("list[Any]", shape)]
-    return from_bytes(body, served, limits, shape)
+        raise ValueError(f"{name}: float32 is not valid base64") from None
+    if "shape" not in value:
+        return body, None
+    shape: Any = value["shape"]
+    if not isinstance(shape, list):
+        raise ValueError(f"shape must be a list of one or two whole numbers, not {_short(shape)}")
+    return body, [check_count(length, "shape") for length in cast("list[Any]", shape)]
 
 
 def _short(value: Any) -> str:

@@ -5,7 +5,7 @@ at the same time. (Where shards have fewer rows left than are drawn of them, and
 round for each such number.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
@@ -14,33 +14,38 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_number, check_vectors
-from lazygumbel.distribution import Exclude, Rng
+from lazygumbel.exclusions import Exclude
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
-from lazygumbel.results import HEURISTIC, Draws, Estimate, Mode, OrderedDraws, TopK
+from lazygumbel.results import Draws, Estimate, Mode, Naming, OrderedDraws, Reason, Result, TopK
+from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Lost, ShardError
-from lazygumbel.sharded.script import Ask, Ranges, Script, StandInPart, Unanswered, each_part
+from lazygumbel.sharded.script import Script, StandInPart, Unanswered, each_part
+from lazygumbel.sharded.view import View
+from lazygumbel.verbs import Rng, Verbs
 
 __all__ = ["ShardedDistribution"]
 
-Ints = npt.NDArray[np.int64]
-R = TypeVar("R", Draws, OrderedDraws, Estimate, TopK)
+T = TypeVar("T")
 
 
-class ShardedDistribution:
+class ShardedDistribution(Verbs):
     """The model at one theta, or at a batch, over all shards; verbs, shapes and labels as of `Distribution`.
 
-    A result says in `coverage` which share of the rows it speaks for; below one its label is heuristic.
+    Each verb sees the rows that there are when it is called. A result says in `coverage` which share of them it speaks
+    for; below one its label is heuristic.
     """
 
-    def __init__(self, ask: Ask, ranges: Ranges, theta: npt.ArrayLike, temperature: float, *, d: int) -> None:
-        self._send, self._ranges, self._theta = ask, ranges, check_vectors(theta, "theta", d)
+    def __init__(
+        self, view: View, theta: npt.ArrayLike, temperature: float, *, d: int, naming: Naming | None = None
+    ) -> None:
+        self._view, self._theta = view, check_vectors(theta, "theta", d)
         self.batch_shape: tuple[int, ...] = self._theta.shape[:-1]
         self.temperature = check_number(temperature, "temperature", above=0.0)
+        self._naming = naming
 
     def __repr__(self) -> str:
-        shown = f"n={self._ranges.size:,}, shards={len(self._ranges.shards)}, batch_shape={self.batch_shape}"
-        return f"ShardedDistribution({shown}, temperature={self.temperature:g})"
+        return f"ShardedDistribution(batch_shape={self.batch_shape}, temperature={self.temperature:g})"
 
     def sample(
         self,
@@ -107,7 +112,22 @@ class ShardedDistribution:
             lambda m: m.log_partition(rel_err=rel_err, method=method, rng=seed, exclude=exclude),
         )
 
-    def entropy(
+    def log_prob_ordered(
+        self,
+        ids: npt.ArrayLike,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """log Pr of each row of a slate given those before it; ids (K,) + batch shape. Two fan-outs."""
+        seed = _seed(rng)
+        return self._run(
+            lambda m: m.log_prob_ordered(ids, rel_err=rel_err, method=method, rng=seed, exclude=exclude), whole=True
+        )
+
+    def mean_logit(
         self,
         *,
         rel_err: float | None = None,
@@ -115,9 +135,13 @@ class ShardedDistribution:
         rng: Rng = None,
         exclude: Exclude = None,
     ) -> Estimate:
-        """-E[log Pr(i)] in nats, shape batch shape."""
+        """E[theta . phi / temperature], shape batch shape."""
         seed = _seed(rng)
-        return self._run(lambda m: m.entropy(rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+        return self._run(lambda m: m.mean_logit(rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+
+    def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> npt.NDArray[np.float64]:
+        """theta . phi / temperature of ids of shape sample shape + batch shape; not a number of a missing shard."""
+        return self._run(lambda m: m.logits(ids, exclude=exclude))
 
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the indexes find them), with raw inner products."""
@@ -125,47 +149,56 @@ class ShardedDistribution:
 
     def mode(self, *, exclude: Exclude = None) -> Mode:
         """The most probable row, shape batch shape. A shard that is missing might hold it: then it is an error."""
-        best = self._run(lambda m: m.top_k(1, exclude=exclude), whole=True)
-        return Mode(best.ids[..., 0], best.scores[..., 0], best.rows, best.bound)
+        return self._run(lambda m: m.top_k(1, exclude=exclude), whole=True).first
 
     def _run(
         self,
-        verb: Callable[[MergedDistribution], R],
+        verb: Callable[[MergedDistribution], T],
         *also: Callable[[MergedDistribution], object],
         whole: bool = False,
-    ) -> R:
+    ) -> T:
         """What a verb returns; what `also` asks goes into the same fan-out. `whole`: no shard may be missing."""
+        return self._view.steady(lambda places: self._run_at(places, verb, also, whole=whole))
+
+    def _run_at(
+        self,
+        places: Places,
+        verb: Callable[[MergedDistribution], T],
+        also: Sequence[Callable[[MergedDistribution], object]],
+        *,
+        whole: bool,
+    ) -> T:
         script = Script()
-        parts = [StandInPart(shard, script) for shard in self._ranges.shards]
-        d = self._theta.shape[-1]
-        merged = MergedDistribution(parts, self._ranges, self._theta, self.temperature, d=d, each=each_part)
+        parts = [StandInPart(holding, script) for holding in places.shards]
+        merged = MergedDistribution(
+            parts, places, self._theta, self.temperature, d=places.d, each=each_part, naming=self._naming
+        )
         while True:
             for ask in (*also, verb):
                 script.turns.clear()
                 with suppress(Unanswered):
                     found = ask(merged)
                     if ask is verb:
-                        return self._settled(cast("R", found), script.lost)
-            script.fetch(self._send)
-            if script.lost and whole:
-                raise ShardError(script.lost)
+                        return cast("T", _settled(found, script.lost, places) if isinstance(found, Result) else found)
+            script.fetch(lambda requests: self._view.send(places, requests, whole=whole))
 
-    def _settled(self, found: R, lost: dict[int, Lost]) -> R:
-        """The result, with what it lacks."""
-        if not lost:
-            return found
-        if not isinstance(found, Estimate) and (found.ids < 0).any():  # too few rows are left to give what was asked
-            raise ShardError(lost)
-        rows = sum(shard.rows for shard in self._ranges.shards if shard.shard not in lost)
-        batch = found.rows.shape
-        weaker: dict[str, Any] = {
-            "exact": False,
-            "labels": np.broadcast_to(HEURISTIC, batch),
-            "bound": np.full(batch, np.nan),
-            "coverage": rows / self._ranges.size,
-        }
-        held = {field.name for field in fields(found)}
-        return replace(found, **{name: value for name, value in weaker.items() if name in held})
+
+def _settled(found: Any, lost: dict[int, Lost], places: Places) -> Any:
+    """The result, with what it lacks."""
+    if not lost:
+        return found
+    if not isinstance(found, Estimate) and (found.ids < 0).any():  # too few rows are left to give what was asked
+        raise ShardError(lost)
+    rows = sum(holding.count for holding in places.shards if holding.number not in lost)
+    batch = found.rows.shape
+    weaker: dict[str, Any] = {
+        "exact": False,
+        "grounds": np.full(batch, Reason.SHARD_MISSING.code, dtype=np.int8),
+        "bound": np.full(batch, np.nan),
+        "coverage": rows / places.n,
+    }
+    held = {field.name for field in fields(found)}
+    return replace(found, **{name: value for name, value in weaker.items() if name in held})
 
 
 def _seed(rng: Rng) -> int:

@@ -1,17 +1,15 @@
 """`ShardedFeatures`: rows and names, fetched from the shards that hold them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_ids
-from lazygumbel.sharded.manifest import Manifest
-from lazygumbel.sharded.requests import Replies, Request, Requests, Verb
-from lazygumbel.sharded.script import Ranges
+from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.requests import Request, Verb
+from lazygumbel.sharded.view import View
 
-__all__ = ["ShardedFeatures"]
+__all__ = ["ShardedFeatures", "ShardedNames"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -19,51 +17,92 @@ Ints = npt.NDArray[np.int64]
 class ShardedFeatures:
     """The rows phi of all shards. A shard that is missing is an error, whatever the model does without it."""
 
-    def __init__(self, manifest: Manifest, ranges: Ranges, ask: Callable[[Requests], Replies]) -> None:
-        self.n, self.d, self.max_norm = manifest.n, manifest.d, manifest.max_norm
-        self.named = manifest.named
-        self._ranges, self._ask = ranges, ask
+    def __init__(self, view: View, *, named: bool) -> None:
+        self._view, self.named = view, named
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self._view.known.n
+
+    @property
+    def d(self) -> int:
+        """Length of a row."""
+        return self._view.known.d
+
+    @property
+    def max_norm(self) -> float:
+        """The largest norm that a row has, or had before it was removed."""
+        return self._view.known.max_norm
 
     def __repr__(self) -> str:
-        return f"ShardedFeatures(n={self.n:,}, d={self.d}, shards={len(self._ranges.shards)})"
+        return f"ShardedFeatures(n={self.n:,}, d={self.d})"
 
     def gather(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The rows with these ids, shape ids.shape + (d,), a copy."""
-        asked = check_ids(ids, "ids", self.n)
-        rows = np.empty((asked.size, self.d), dtype=np.float32)
-        for where, found in self._of_each("gather", asked.reshape(-1)):
-            rows[where] = found
-        return rows.reshape(*asked.shape, self.d)
+        return self._view.steady(lambda places: self._gather(places, ids))
 
-    def names_of(self, ids: Ints) -> list[str]:
-        """The names of the rows with these ids, (m,)."""
+    @property
+    def names(self) -> "ShardedNames | None":
+        """The names of the rows; None if they have none."""
+        return ShardedNames(self) if self.named else None
+
+    def names_of(self, ids: npt.ArrayLike) -> list[str]:
+        """The names of the rows with these ids, flattened."""
         self._check_named()
-        names = [""] * len(ids)
-        for where, found in self._of_each("names", ids):
-            for i, name in zip(where.tolist(), found, strict=True):
-                names[i] = name
-        return names
+        return self._view.steady(lambda places: self._names_of(places, ids))
 
     def find(self, name: str) -> int:
         """The smallest id whose name is `name`; `ValueError` when there is none."""
         self._check_named()
-        shards = self._ranges.shards
-        answers = self._ask({shard.shard: (Request("find", {"name": name}),) for shard in shards}).answers
-        for shard in shards:
-            (found,) = answers[shard.shard]
-            if found is not None:
-                return shard.start + found
-        raise ValueError(f"no row is named {name!r}")
+        return self._view.steady(lambda places: self._find(places, name))
 
-    def _of_each(self, verb: Verb, ids: Ints) -> list[tuple[Ints, Any]]:
+    def _gather(self, places: Places, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        asked, place, own = places.locate(ids, "ids")
+        rows = np.empty((asked.size, places.d), dtype=np.float32)
+        for where, found in self._of_each(places, "gather", place.reshape(-1), own.reshape(-1)):
+            rows[where] = found
+        return rows.reshape(*asked.shape, places.d)
+
+    def _names_of(self, places: Places, ids: npt.ArrayLike) -> list[str]:
+        asked, place, own = places.locate(ids, "ids")
+        names = [""] * asked.size
+        for where, found in self._of_each(places, "names", place.reshape(-1), own.reshape(-1)):
+            for i, name in zip(where.tolist(), found, strict=True):
+                names[i] = name
+        return names
+
+    def _find(self, places: Places, name: str) -> int:
+        request = (Request("find", {"name": name}),)
+        answers = self._view.send(places, {one.number: request for one in places.shards}, whole=True).answers
+        own = ((one, answers[one.number][0]) for one in places.shards)
+        ids = [int(one.ids_of(np.array(found))) for one, found in own if found is not None]
+        if not ids:
+            raise ValueError(f"no row is named {name!r}")
+        return min(ids)
+
+    def _of_each(self, places: Places, verb: Verb, place: Ints, own: Ints) -> list[tuple[Ints, Any]]:
         """Which of the ids lie in a shard, and what it says of them."""
-        place, local = self._ranges.find(ids)
         present: list[int] = np.unique(place).tolist()
-        where = {p: np.flatnonzero(place == p) for p in present}
-        numbers = {p: self._ranges.shards[p].shard for p in where}
-        replies = self._ask({numbers[p]: (Request(verb, {"ids": local[at]}),) for p, at in where.items()})
-        return [(at, replies.answers[numbers[p]][0]) for p, at in where.items()]
+        where = {places.shards[p].number: np.flatnonzero(place == p) for p in present}
+        requests = {shard: (Request(verb, {"ids": own[at]}),) for shard, at in where.items()}
+        answers = self._view.send(places, requests, whole=True).answers
+        return [(at, answers[shard][0]) for shard, at in where.items()]
 
     def _check_named(self) -> None:
         if not self.named:
             raise ValueError("name: the rows of this model have no names")
+
+
+class ShardedNames:
+    """Names, fetched when they are looked at."""
+
+    def __init__(self, features: ShardedFeatures) -> None:
+        self._features = features
+
+    def __repr__(self) -> str:
+        return f"ShardedNames(n={self._features.n:,})"
+
+    def __getitem__(self, ids: Ints) -> npt.NDArray[np.object_]:
+        """The names of these ids, in their shape."""
+        return np.array(self._features.names_of(ids), dtype=np.object_).reshape(np.shape(ids))

@@ -6,11 +6,10 @@
       shard-001/
       plan.json          only while a split is under way: what it was asked, so that it can be resumed
 
-The version of a shard is the digest of its `config.json`, which names the sizes, the digests and the (random) folder of
-its files: it changes with every save.
+The manifest speaks of the rows that were built. Changes are in the shards alone: each has a log of its own (see
+`lazygumbel.live`), and gives its own ids to rows that are added, from which ids of the model follow (see `places`).
 """
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, cast
 
 from lazygumbel.persist import replacing
 
-__all__ = ["MANIFEST", "PLAN", "Manifest", "Shard", "folder_of", "read_json", "version_of", "write_json"]
+__all__ = ["MANIFEST", "PLAN", "Manifest", "Shard", "folder_of", "read_json", "write_json"]
 
 MANIFEST, PLAN = "manifest.json", "plan.json"
 _FORMAT, _VERSION = "lazygumbel-shards", 1
@@ -26,17 +25,19 @@ _FORMAT, _VERSION = "lazygumbel-shards", 1
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard: the rows with the global ids `start` to `stop`, the second not included."""
+    """One shard. It was built over the rows with the global ids `start` to `stop`, the second not included."""
 
     shard: int
     start: int
     stop: int
     version: str | None
-    """Digest of the `config.json` of its folder; None for a shard without rows, which has no folder."""
+    """Of its files (see `versions`); None for a shard without rows, which has no folder."""
+    compacting: bool = False
+    """Its files are being replaced by others with the same rows: whoever writes next finds which ones there are."""
 
     @property
     def rows(self) -> int:
-        """How many rows it holds."""
+        """How many rows it was built over."""
         return self.stop - self.start
 
 
@@ -45,9 +46,10 @@ class Manifest:
     """The shards of a model, in the order of their ids, which they share out without gaps."""
 
     n: int
+    """Rows that were built."""
     d: int
     max_norm: float
-    """The largest norm of a row."""
+    """The largest norm of these rows."""
     named: bool
     """Whether rows have names."""
     shards: tuple[Shard, ...]
@@ -80,7 +82,10 @@ class Manifest:
                 f"path: {path / MANIFEST} has format version {facts.get('version')}; this release reads {_VERSION}"
             )
         try:
-            shards = tuple(Shard(s["shard"], s["start"], s["stop"], s["version"]) for s in facts["shards"])
+            shards = tuple(
+                Shard(s["shard"], s["start"], s["stop"], s["version"], s.get("compacting", False))
+                for s in facts["shards"]
+            )
             found = cls(facts["n"], facts["d"], facts["max_norm"], facts["named"], shards)
             _check_ranges(found)
         except (KeyError, TypeError, ValueError) as error:
@@ -91,11 +96,6 @@ class Manifest:
 def folder_of(shard: int) -> str:
     """The name of a shard's folder."""
     return f"shard-{shard:03d}"
-
-
-def version_of(folder: Path) -> str:
-    """The version of the model that is saved in a folder now."""
-    return hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:16]
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -1,12 +1,10 @@
 """`engine="ray"`: a worker process for each shard (or several), spread over the machines of a Ray cluster.
 
-Workers are given a path, a version and nothing else, so that Ray can start them anew anywhere; they memory-map the
-files, which every machine must see under the same path. A request is read-only and seeded: it is asked again, of the
-same worker when Ray has restarted it or of another one of the shard, until the deadline.
+Workers are given a path and nothing else, so that Ray can start them anew anywhere; they memory-map the files, which
+every machine must see under the same path. A request can be asked again: it is, of the same worker when Ray has
+restarted it or of another one of the shard, until the deadline.
 """
 
-import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lazygumbel.extras import require
+from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
-from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests
+from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
 
 __all__ = ["RayEngine"]
@@ -31,12 +30,12 @@ _AT_ONCE = 4
 class RayWorker:
     """A `ShardWorker` as an actor."""
 
-    def __init__(self, folder: str, version: str) -> None:
-        self._worker = ShardWorker(folder, version, _node)
+    def __init__(self, folder: str, *, writes: bool) -> None:
+        self._worker = ShardWorker(folder, _node, writes=writes)
 
-    def answer(self, requests: tuple[Request, ...]) -> Outcome:
+    def answer(self, requests: tuple[Request, ...], version: str | None) -> Outcome:
         """What came of the requests."""
-        return self._worker.answer(requests)
+        return self._worker.answer(requests, version)
 
     def warm_up(self) -> Outcome:
         """Comes as soon as its files are open and its kernels compiled."""
@@ -89,11 +88,12 @@ class RayEngine:
         deadline: float,
         cpus: float,
         startup: float,
+        writes: bool = False,
     ) -> None:
         self._ray: Any = require("ray", extra="ray")
         self._deadline = deadline
         shards = [shard for shard in manifest.shards if shard.rows]
-        self._joined = _join(self._ray, address, cpus * len(shards) * replicas)
+        self._joined = join(self._ray, address, cpus * len(shards) * replicas)
         actor = self._ray.remote(RayWorker).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
         )
@@ -102,18 +102,20 @@ class RayEngine:
             # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
             turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
             for shard in turned:
-                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), str(shard.version))
+                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes)
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
         self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 
-    def ask(self, requests: Requests) -> Replies:
+    def ask(self, requests: Requests, versions: Versions, deadline: float | None = None) -> Replies:
         """One wait for all shards; what fails is asked again until the deadline."""
         slots = {shard: self._slots[shard] for shard in requests}
-        return _FanOut(self._ray, slots, requests, self._deadline).run()
+        seconds = self._deadline if deadline is None else deadline
+        return _FanOut(self._ray, slots, requests, versions, seconds).run()
 
-    def health(self) -> list[Health]:
+    def health(self, versions: Versions) -> list[Health]:
         """One record a worker; each is asked, and those that do not answer in time say so."""
-        self._hear({slot.actor.answer.remote(()): slot for slot in self._all()}, self._deadline)
+        asked = {slot.actor.answer.remote((), versions[slot.shard.shard]): slot for slot in self._all()}
+        self._hear(asked, self._deadline)
         return [slot.health() for slot in self._all()]
 
     def close(self) -> None:
@@ -135,7 +137,7 @@ class RayEngine:
             try:
                 calls[call].heard(self._ray.get(call))
             except self._ray.exceptions.RayError as error:
-                calls[call].error = _words(error)
+                calls[call].error = first_line(error)
         for call in late:
             calls[call].error = f"no answer within {seconds:g} s"
 
@@ -143,8 +145,11 @@ class RayEngine:
 class _FanOut:
     """One round of questions. A shard may be asked several times; the first answer counts."""
 
-    def __init__(self, ray: Any, slots: dict[int, list[_Slot]], requests: Requests, deadline: float) -> None:
+    def __init__(
+        self, ray: Any, slots: dict[int, list[_Slot]], requests: Requests, versions: Versions, deadline: float
+    ) -> None:
         self._ray, self._slots, self._requests, self._deadline = ray, slots, requests, deadline
+        self._versions = versions
         self._until = time.monotonic() + deadline
         self._calls: dict[Any, _Slot] = {}
         self._due: list[tuple[float, int, int]] = []
@@ -180,7 +185,7 @@ class _FanOut:
         for shard, replica in ripe:
             slots = self._slots[shard]
             slot = slots[replica % len(slots)]
-            self._calls[slot.actor.answer.remote(self._requests[shard])] = slot
+            self._calls[slot.actor.answer.remote(self._requests[shard], self._versions[shard])] = slot
             if replica + 1 < len(slots):
                 self._due.append((now + _HEDGE * self._deadline, shard, replica + 1))
 
@@ -190,7 +195,7 @@ class _FanOut:
         try:
             outcome: Outcome = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
-            slot.error = _words(error)
+            slot.error = first_line(error)
             self._again(shard, slot)
             return
         slot.heard(outcome)
@@ -206,6 +211,7 @@ class _FanOut:
             self._refused[shard].add(slot.replica)
         if len(self._refused[shard]) == len(self._slots[shard]):
             self._replies.lost[shard] = Lost(shard, outcome.error)
+            self._replies.refused.add(shard)
         else:
             self._again(shard, slot)
 
@@ -227,42 +233,6 @@ class _FanOut:
             self._ray.cancel(call, recursive=False)
 
 
-def _join(ray: Any, address: str | None, cpus: float) -> bool:
-    """Join a cluster, unless this process is part of one; whether it did."""
-    if ray.is_initialized():
-        held = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", held):
-            raise ValueError(f"address: this process is part of the cluster at {held!r} already, not {address!r}")
-        return False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Workers that have nothing to do cost nothing: there may be more of them than cores.
-        own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
-        return True
-    try:
-        _knock(address)
-        ray.init(address=address, **quiet)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f"address: no Ray cluster answers at {address!r} ({_words(error)})") from None
-    return True
-
-
-def _knock(address: str) -> None:
-    """`OSError` where nobody listens, which Ray itself would only say after two minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        with socket.create_connection((host, int(port)), timeout=5.0):
-            pass
-
-
 def _node() -> str:
     ray: Any = require("ray", extra="ray")
     return str(ray.get_runtime_context().get_node_id())
-
-
-def _words(error: Exception) -> str:
-    """The first line of what Ray says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"

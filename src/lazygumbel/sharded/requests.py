@@ -7,7 +7,22 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Engine", "Health", "Lost", "Outcome", "Replies", "Request", "Requests", "ShardError", "Verb"]
+__all__ = [
+    "CHANGES",
+    "Engine",
+    "Health",
+    "Lost",
+    "Outcome",
+    "Replies",
+    "Request",
+    "Requests",
+    "ShardError",
+    "Standing",
+    "Verb",
+    "Versions",
+]
+
+Ints = npt.NDArray[np.int64]
 
 Verb = Literal[
     "sample",
@@ -20,13 +35,24 @@ Verb = Literal[
     "gather",
     "names",
     "find",
+    "audit",
+    "stand",
+    "add",
+    "remove",
+    "replace",
+    "compact",
 ]
-"""Verbs of `Distribution` that need a theta, and three that ask for rows."""
+"""Verbs of `Distribution` that need a theta, three that ask for rows, and those that ask for a `Standing`."""
+CHANGES: tuple[Verb, ...] = ("add", "remove", "replace", "compact")
+"""Verbs that change rows; each is asked alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One question about the rows of a shard, in the shard's own ids. Read-only and seeded: it can be asked again."""
+    """One question about the rows of a shard, in the shard's own ids; it can be asked again.
+
+    Looks are read-only and seeded. A change comes with the version that it changes, which tells if it was made already.
+    """
 
     verb: Verb
     arguments: Mapping[str, Any]
@@ -36,6 +62,25 @@ class Request:
 
 Requests = Mapping[int, tuple[Request, ...]]
 """What each shard is asked in one fan-out."""
+Versions = Mapping[int, str | None]
+"""In which version of its rows each shard is to answer; None for any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """The rows of a shard in one version."""
+
+    version: str
+    """See `versions`."""
+    count: int
+    """How many there are."""
+    given: int
+    """How many ids of its own it has given, from 0 on."""
+    max_norm: float
+    changes: int
+    """In its log."""
+    dead: Ints | None
+    """Its own ids of rows that were removed, ascending; None for as many as before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +113,8 @@ class Replies:
 
     answers: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
     lost: dict[int, Lost] = field(default_factory=dict[int, Lost])
+    refused: set[int] = field(default_factory=set[int])
+    """Those of the lost that hold another version."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +146,15 @@ class ShardError(ConnectionError):
 class Engine(Protocol):
     """Where shards run."""
 
-    def ask(self, requests: Requests) -> Replies:
+    def ask(self, requests: Requests, versions: Versions, deadline: float | None = None) -> Replies:
         """One fan-out: every shard is asked at the same time, and again until the deadline where that may help.
 
         `ValueError` when a request can never be answered.
         """
         ...
 
-    def health(self) -> list[Health]:
-        """One record a worker."""
+    def health(self, versions: Versions) -> list[Health]:
+        """One record a worker, which is asked in this version."""
         ...
 
     def close(self) -> None:

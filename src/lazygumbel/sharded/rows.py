@@ -14,7 +14,7 @@ from lazygumbel.features import Features, Source
 from lazygumbel.model import LogLinear
 from lazygumbel.names import Names
 
-__all__ = ["RowSource", "Rows", "rows_of"]
+__all__ = ["RowSource", "Rows", "are_paths", "rows_of"]
 
 RowSource = LogLinear | Features | Source | Sequence[str | PathLike[str]]
 """A model or its folder, an array (memory-mapped ones stay so), a file that `datasets.read` knows, or many of those."""
@@ -24,13 +24,19 @@ class Rows(Protocol):
     """Rows that need not be in memory."""
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """Number of rows."""
+        ...
 
     @property
-    def d(self) -> int: ...
+    def d(self) -> int:
+        """Length of a row."""
+        ...
 
     @property
-    def named(self) -> bool: ...
+    def named(self) -> bool:
+        """Whether the rows have names."""
+        ...
 
     def take(self, start: int, stop: int) -> Features:
         """The rows with the ids `start` to `stop`, which get the ids 0 to stop - start."""
@@ -44,15 +50,24 @@ class Rows(Protocol):
 def rows_of(source: RowSource) -> Rows:
     """The rows of whatever holds some."""
     if isinstance(source, LogLinear):
-        return _Held(source.features)
+        return _Held(_of_model(source))
     if isinstance(source, Features):
         return _Held(source)
     if isinstance(source, str | PathLike):
         path = Path(source)
-        return _Held(LogLinear.load(path).features) if path.is_dir() else _Held(datasets.read(path))
-    if _are_paths(source):
+        return _Held(_of_model(LogLinear.load(path))) if path.is_dir() else _Held(datasets.read(path))
+    if are_paths(source):
         return _Files.of([Path(path) for path in cast("Sequence[str]", source)])
     return _Held(Features.of(cast("Source", source)))
+
+
+def _of_model(model: LogLinear) -> Features:
+    if model.size > model.features.n:
+        raise ValueError(
+            f"model: {model.size - model.features.n} of its rows were removed, but ids of shards have no gaps; split "
+            "model.settled(), whose ids are places in model.ids"
+        )
+    return model.settled().features
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +147,8 @@ class _Files:
                 yield _Held(datasets.read(path)).take(low - first, high - first)
 
 
-def _are_paths(source: object) -> bool:
+def are_paths(source: object) -> bool:
+    """Whether it is a list of files."""
     if not isinstance(source, list | tuple):
         return False
     held = cast("Sequence[Any]", source)

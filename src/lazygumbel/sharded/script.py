@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
-from lazygumbel.sharded.manifest import Manifest, Shard
+from lazygumbel.sharded.places import Holding
 from lazygumbel.sharded.requests import Lost, Replies, Request, Requests, ShardError, Verb
 
-__all__ = ["Ask", "Ranges", "Script", "StandInPart", "Unanswered", "each_part"]
+__all__ = ["Ask", "Script", "StandInPart", "Unanswered", "each_part"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -23,20 +23,6 @@ T = TypeVar("T")
 
 Ask = Callable[[Requests], Replies]
 """One fan-out; raises when shards are lost and must not be."""
-
-
-class Ranges:
-    """Which shard has a row: shards hold consecutive ids. Places count the shards that have rows."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self.shards = [shard for shard in manifest.shards if shard.rows]
-        self.size = manifest.n
-        self._starts = np.array([shard.start for shard in self.shards], dtype=np.int64)
-
-    def find(self, ids: Ints) -> tuple[Ints, Ints]:
-        """For each id the place of its shard, and its id there."""
-        place = np.searchsorted(self._starts, ids, side="right") - 1
-        return place, ids - self._starts[place]
 
 
 class _Key(NamedTuple):
@@ -132,31 +118,35 @@ class _StandIn:
 class _Ids:
     """The ids of a shard's rows, without a table of them."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._start, self._rows = shard.start, shard.rows
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
 
     def __len__(self) -> int:
-        return self._rows
+        return self._holding.standing.given
 
-    def __getitem__(self, places: Ints) -> Ints:
-        return places + self._start
+    def __getitem__(self, own: Ints) -> Ints:
+        return self._holding.ids_of(own)
 
 
 @dataclass(frozen=True, eq=False)
 class StandInPart:
-    shard: Shard
+    """A shard as a part of a `MergedDistribution`, which asks by way of the script."""
+
+    holding: Holding
     script: Script
 
     @property
     def ids(self) -> Ints:
-        return cast("Ints", _Ids(self.shard))
+        """Of its rows."""
+        return cast("Ints", _Ids(self.holding))
 
     @property
     def count(self) -> int:
-        return self.shard.rows
+        """How many rows it has."""
+        return self.holding.count
 
     def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> _StandIn:
-        return _StandIn(self.shard.shard, theta, temperature, self.script)
+        return _StandIn(self.holding.number, theta, temperature, self.script)
 
 
 def each_part(function: Callable[[int], T], parts: Iterable[int]) -> Iterator[T]:

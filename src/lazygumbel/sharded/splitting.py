@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +16,11 @@ from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
 from lazygumbel.persist import read_config
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.sharded.manifest import MANIFEST, PLAN, Manifest, Shard, folder_of, read_json, version_of, write_json
+from lazygumbel.sharded.manifest import MANIFEST, PLAN, Manifest, Shard, folder_of, read_json, write_json
 from lazygumbel.sharded.rows import Rows
+from lazygumbel.sharded.versions import digest_of
 
-__all__ = ["MakeIndex", "share_out"]
+__all__ = ["Builder", "Job", "MakeIndex", "build_shard", "share_out"]
 
 MakeIndex = Callable[[Features], Index]
 """Makes the index of a shard from its rows."""
@@ -40,6 +41,33 @@ class _Plan:
         return len(self.bounds) - 1
 
 
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A shard to build: the rows with the ids `start` to `stop`."""
+
+    shard: int
+    start: int
+    stop: int
+    folder: str
+    seed: np.random.SeedSequence
+    index: MakeIndex | None
+
+
+Builder = Callable[[Sequence[Job]], Iterable[Job]]
+"""Builds shards; gives each back when it is finished."""
+
+
+def build_shard(rows: Rows, job: Job) -> None:
+    """Build one shard from rows that hold those of all."""
+    folder = Path(job.folder)
+    if folder.exists():
+        shutil.rmtree(folder)  # what an interrupted call left
+    mine = rows.take(job.start, job.stop)
+    made = None if job.index is None else job.index(mine)
+    rng = np.random.default_rng(job.seed)
+    LogLinear.build(mine, index=made, rng=rng, progress=False).save(folder)  # one bar, for all shards
+
+
 def share_out(
     rows: Rows,
     out: Path,
@@ -48,34 +76,38 @@ def share_out(
     index: MakeIndex | None,
     rng: int | None,
     progress: ShowProgress,
+    builder: Builder | None = None,
 ) -> Manifest:
     """Write the shards and their manifest; shards that an interrupted call finished are kept."""
     plan = _plan(rows, out, _bounds(rows.n, shards), rng)
-    made: list[Shard] = []
+    seeds = np.random.SeedSequence(plan.entropy).spawn(plan.shards)
+    ranges = list(pairwise(plan.bounds))
+    jobs: list[Job] = []
+    for shard, (start, stop) in enumerate(ranges):
+        folder = out.resolve() / folder_of(shard)
+        if stop > start and not _finished(folder, stop - start, rows.d):
+            jobs.append(Job(shard, start, stop, str(folder), seeds[shard], index))
     with choose(progress).task("building shards", rows.n) as task:
-        for shard, (start, stop) in enumerate(pairwise(plan.bounds)):
-            folder = out / folder_of(shard)
-            if stop == start:
-                made.append(Shard(shard, start, stop, None))
-                continue
-            if not _finished(folder, stop - start, rows.d):
-                _build(rows.take(start, stop), folder, plan, shard, index)
-            made.append(Shard(shard, start, stop, version_of(folder)))
-            task.advance(stop - start)
-    norms = [float(read_config(out / folder_of(s.shard))["max_norm"]) for s in made if s.rows]
+        task.advance(rows.n - sum(job.stop - job.start for job in jobs))
+        for job in _here(rows, jobs) if builder is None else builder(jobs):
+            task.advance(job.stop - job.start)
+    folders = [out / folder_of(shard) if stop > start else None for shard, (start, stop) in enumerate(ranges)]
+    made = [
+        Shard(shard, start, stop, None if folder is None else digest_of(folder))
+        for shard, ((start, stop), folder) in enumerate(zip(ranges, folders, strict=True))
+    ]
+    norms = [float(read_config(folder)["max_norm"]) for folder in folders if folder is not None]
     manifest = Manifest(rows.n, rows.d, max(norms), rows.named, tuple(made))
     manifest.write(out)
     (out / PLAN).unlink()
     return manifest
 
 
-def _build(rows: Features, folder: Path, plan: _Plan, shard: int, index: MakeIndex | None) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)  # what an interrupted call left
-    seeds = np.random.SeedSequence(plan.entropy).spawn(plan.shards)
-    made = None if index is None else index(rows)
-    rng = np.random.default_rng(seeds[shard])
-    LogLinear.build(rows, index=made, rng=rng, progress=False).save(folder)  # one bar, for all shards
+def _here(rows: Rows, jobs: Sequence[Job]) -> Iterator[Job]:
+    """One after another, in this process."""
+    for job in jobs:
+        build_shard(rows, job)
+        yield job
 
 
 def _bounds(n: int, shards: int | Sequence[int]) -> list[int]:

@@ -4,7 +4,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from lazygumbel.sharded.manifest import Manifest, folder_of
-from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Requests
+from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
 
 __all__ = ["ThreadsEngine"]
@@ -13,12 +13,12 @@ __all__ = ["ThreadsEngine"]
 class ThreadsEngine:
     """Shards of this process. One that misses the deadline is not stopped: its answer is dropped when it comes."""
 
-    def __init__(self, path: Path, manifest: Manifest, *, deadline: float) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, deadline: float, writes: bool = False) -> None:
         self._deadline = deadline
         self._shards = {shard.shard: shard for shard in manifest.shards if shard.rows}
         self._workers = {
-            number: ShardWorker(str(path / folder_of(number)), str(shard.version), lambda: "this process")
-            for number, shard in self._shards.items()
+            number: ShardWorker(str(path / folder_of(number)), lambda: "this process", writes=writes)
+            for number in self._shards
         }
         self._last: dict[int, Outcome] = {}
         self._errors: dict[int, str] = {}
@@ -27,29 +27,35 @@ class ThreadsEngine:
         # Not the pool of the kernels, whose threads these would wait for.
         self._pool = ThreadPoolExecutor(2 * len(self._workers), thread_name_prefix="lazygumbel-shard")
 
-    def ask(self, requests: Requests) -> Replies:
+    def ask(self, requests: Requests, versions: Versions, deadline: float | None = None) -> Replies:
         """Every shard on a thread of its own."""
-        futures = {shard: self._pool.submit(self._workers[shard].answer, asked) for shard, asked in requests.items()}
-        wait(futures.values(), timeout=self._deadline)
+        seconds = self._deadline if deadline is None else deadline
+        futures = {
+            shard: self._pool.submit(self._workers[shard].answer, asked, versions[shard])
+            for shard, asked in requests.items()
+        }
+        wait(futures.values(), timeout=seconds)
         replies = Replies()
         for shard, future in futures.items():
-            self._settle(shard, future, replies)
+            self._settle(shard, future, replies, seconds)
         return replies
 
-    def health(self) -> list[Health]:
+    def health(self, versions: Versions) -> list[Health]:
         """One record a shard."""
-        self.ask(dict.fromkeys(self._shards, ()))
+        self.ask(dict.fromkeys(self._shards, ()), versions)
         return [self._health(shard) for shard in self._shards]
 
     def close(self) -> None:
         """End the threads, when they are done."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers.values():
+            worker.close()
 
-    def _settle(self, shard: int, future: "Future[Outcome]", replies: Replies) -> None:
+    def _settle(self, shard: int, future: "Future[Outcome]", replies: Replies, seconds: float) -> None:
         self._errors.pop(shard, None)
         if not future.done():
             future.cancel()
-            self._errors[shard] = f"no answer within {self._deadline:g} s"
+            self._errors[shard] = f"no answer within {seconds:g} s"
         else:
             outcome = self._last[shard] = future.result()
             if outcome.status == "invalid":
@@ -58,6 +64,8 @@ class ThreadsEngine:
                 replies.answers[shard] = outcome.results
                 return
             self._errors[shard] = outcome.error
+            if outcome.status == "refused":
+                replies.refused.add(shard)
         replies.lost[shard] = Lost(shard, self._errors[shard])
 
     def _health(self, shard: int) -> Health:

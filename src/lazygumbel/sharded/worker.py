@@ -2,41 +2,63 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from lazygumbel.live.rows import Change
 from lazygumbel.model import LogLinear
-from lazygumbel.sharded.manifest import version_of
-from lazygumbel.sharded.requests import Outcome, Request, Verb
+from lazygumbel.sharded.auditing import audit_shard
+from lazygumbel.sharded.requests import CHANGES, Outcome, Request, Standing, Verb
+from lazygumbel.sharded.versions import Version, other_version
 
 __all__ = ["ShardWorker"]
 
+_TRIES = 20
+"""To open a shard that another process writes to."""
+_COMPACTING = Lock()
+"""Of the shards of one process one at a time is in memory twice."""
+
 
 class _OtherVersion(Exception):
-    """The files are not those of the manifest."""
+    """The rows are not those that were asked for."""
+
+
+class _Unusable(Exception):
+    """The files cannot be opened; later they may."""
+
+
+class _Held(NamedTuple):
+    """Rows that no longer change, with their version: replaced as a pair, so that no answer is of another one."""
+
+    version: Version
+    model: LogLinear
 
 
 class ShardWorker:
     """Answers requests about one shard. Opens it when first asked, so that a worker that starts cannot fail."""
 
-    def __init__(self, folder: str, version: str, node: Callable[[], str]) -> None:
-        self._folder, self._version, self._node = Path(folder), version, node
+    def __init__(self, folder: str, node: Callable[[], str], *, writes: bool = False) -> None:
+        self._folder, self._node, self._writes = Path(folder), node, writes
         self._model: LogLinear | None = None
-        self._opening = Lock()
+        """The one that changes, if any does."""
+        self._held: _Held | None = None
+        self._lock = Lock()
 
-    def answer(self, requests: tuple[Request, ...]) -> Outcome:
-        """What came of the requests; errors are returned, as they may have to travel."""
+    def answer(self, requests: tuple[Request, ...], version: str | None) -> Outcome:
+        """What came of requests to the rows of a version, or any; errors are returned, as they may have to travel."""
         try:
-            model = self._open()
+            if requests and requests[0].verb in CHANGES:
+                return self._outcome("answered", (self._change(requests[0], str(version)),))
+            held = self._at(version)
+            return self._outcome("answered", tuple(_perform(held, request) for request in requests))
         except _OtherVersion as error:
             return self._outcome("refused", error=str(error))
-        except (OSError, ValueError) as error:
+        except _Unusable as error:
             return self._outcome("failed", error=f"its files cannot be opened: {error}")
-        try:
-            return self._outcome("answered", tuple(_perform(model, request) for request in requests))
         except ValueError as error:
             return self._outcome("invalid", error=str(error))
         except Exception as error:  # whatever it is, it must not end the worker; the caller is told
@@ -45,9 +67,11 @@ class ShardWorker:
     def warm_up(self) -> Outcome:
         """Ask the shard a little of everything, so that what must be compiled for arrays like its own is."""
         try:
-            first = self._open().features.gather(np.zeros(2, dtype=np.int64))
-        except (OSError, ValueError, _OtherVersion):
-            return self.answer(())  # which says what is wrong
+            features = self._at(None).model.features
+            ids = np.repeat(next(iter(features.blocks(1))).ids[:1], 2)
+            first = features.gather(ids)
+        except (_Unusable, StopIteration):
+            return self.answer((), None)  # which says what is wrong
         seed = np.random.SeedSequence(0)
         asked: tuple[tuple[Verb, dict[str, Any]], ...] = (
             ("sample", {"size": 1, "rng": seed}),
@@ -56,37 +80,142 @@ class ShardWorker:
             ("expectation", {"rng": seed}),
             ("log_partition", {"rng": seed}),
             ("top_k", {"k": 1}),
-            ("logits", {"ids": np.zeros((1, 2), dtype=np.int64)}),
+            ("logits", {"ids": ids[None]}),
         )
-        one = tuple(Request(verb, given, first[:1]) for verb, given in asked if verb != "logits")
-        return self.answer(one + tuple(Request(verb, given, first) for verb, given in asked))
+        # A flat softmax is answered by other kernels than one with a peak.
+        peaked = max(float(first[0] @ first[0]), 1e-30) / 10
+        requests = [
+            Request(verb, given, thetas, temperature)
+            for temperature in (1e6 * peaked, peaked)
+            for thetas in (first[:1], first)
+            for verb, given in asked
+            if verb != "logits" or len(thetas) == 2
+        ]
+        return self.answer(tuple(requests), None)
 
-    def _open(self) -> LogLinear:
-        with self._opening:
+    def close(self) -> None:
+        """Let others write."""
+        with self._lock:
+            self._drop()
+
+    def _at(self, version: str | None) -> _Held:
+        """The rows of a version. Who only reads may open other files for it; who writes knows what is there."""
+        held = self._held
+        if held is None or version != str(held.version):
+            with self._lock:
+                held = self._held
+                if held is None or (not self._writes and version in (None, self._on_disk())):
+                    held = self._open()
+        if version not in (None, str(held.version)):
+            raise _OtherVersion(other_version(self._folder, str(held.version), str(version)))
+        return held
+
+    def _open(self) -> _Held:
+        """Read the files; no other thread does meanwhile."""
+        try:
+            if self._writes:
+                self._model = LogLinear.load(self._folder, mode="r+")
+                held = _Held(Version.read(self._folder)[0], self._model.snapshot())
+            else:
+                held = self._read()
+        except (OSError, ValueError) as error:
+            self._drop()
+            raise _Unusable(str(error)) from None
+        self._held = held
+        return held
+
+    def _read(self) -> _Held:
+        for _ in range(_TRIES):
+            before, _ = Version.read(self._folder)
+            model = LogLinear.load(self._folder)
+            if self._on_disk() == str(before):  # or it was changed while it was read
+                return _Held(before, model)
+        raise ValueError(f"{self._folder} is changed so often that it cannot be read; try again later")
+
+    def _on_disk(self) -> str:
+        try:
+            return str(Version.read(self._folder)[0])
+        except (OSError, ValueError) as error:
+            raise _Unusable(str(error)) from None
+
+    def _change(self, request: Request, version: str) -> Standing:
+        """Make a change to the rows of a version, unless that was done before."""
+        with self._lock:
+            held = self._held or self._open()
+            if str(held.version) != version:
+                before, changes = Version.read(self._folder, less=1)
+                if str(before) != version or not changes or not _is(changes[-1], request):
+                    raise _OtherVersion(other_version(self._folder, str(held.version), version))
+                return _standing(held)
             if self._model is None:
-                self._check()
-                model = LogLinear.load(self._folder)
-                self._check()  # it may have been saved anew while it was read
-                self._model = model
-            return self._model
+                raise ValueError("this worker only reads; connect with mode='r+'")
+            try:
+                _make(self._model, request)
+                now = Version.read(self._folder)[0] if request.verb == "compact" else held.version.grown()
+                self._held = _Held(now, self._model.snapshot())
+            except BaseException as error:
+                self._drop()  # what is on disk counts: it is read when next asked
+                if isinstance(error, ValueError) and self._on_disk() != version:
+                    raise _Unusable(str(error)) from None
+                raise
+            return _standing(self._held)
 
-    def _check(self) -> None:
-        found = version_of(self._folder)
-        if found != self._version:
-            raise _OtherVersion(
-                f"{self._folder} holds version {found}, but version {self._version} was expected; "
-                "restore its files, or connect again once the manifest fits"
-            )
+    def _drop(self) -> None:
+        if self._model is not None:
+            self._model.close()
+        self._model = self._held = None
 
     def _outcome(self, status: Any, results: tuple[Any, ...] = (), error: str = "") -> Outcome:
-        version = None if self._model is None else self._version
+        held = self._held
+        version = None if held is None else str(held.version)
         return Outcome(status, results, error, version, os.getpid(), self._node())
 
 
-def _perform(model: LogLinear, request: Request) -> Any:
-    """What a request asks for."""
-    features, given = model.features, request.arguments
+def _make(model: LogLinear, request: Request) -> None:
+    given = request.arguments
     match request.verb:
+        case "add":
+            model.add(given["rows"], given["names"])
+        case "remove":
+            model.remove(given["ids"])
+        case "replace":
+            model.replace(given["ids"], given["rows"])
+        case _:
+            with _COMPACTING:
+                model.compact(False, rebuild=given["rebuild"])
+
+
+def _is(change: Change, request: Request) -> bool:
+    """Whether a change is what a request asked for."""
+    given = request.arguments
+    match request.verb:
+        case "add":
+            same = not len(change.removed) and change.names == given["names"]
+            return same and np.array_equal(change.rows, given["rows"])
+        case "remove":
+            return not len(change.ids) and np.array_equal(change.removed, given["ids"])
+        case "replace":
+            return np.array_equal(change.ids, given["ids"]) and np.array_equal(change.rows, given["rows"])
+        case _:
+            return False
+
+
+def _standing(held: _Held, *, dead: bool = False) -> Standing:
+    model, version = held.model, held.version
+    features = model.features
+    gone = np.setdiff1d(np.arange(model.size), model.ids, assume_unique=True) if dead else None
+    return Standing(str(version), features.n, model.size, features.max_norm, version.changes, gone)
+
+
+def _perform(held: _Held, request: Request) -> Any:
+    """What a request asks for."""
+    model, given = held.model, request.arguments
+    features = model.features
+    match request.verb:
+        case "stand":
+            return _standing(held, dead=model.size > features.n)
+        case "audit":
+            return audit_shard(model, request)
         case "gather":
             return features.gather(given["ids"])
         case "names":
@@ -98,4 +227,5 @@ def _perform(model: LogLinear, request: Request) -> Any:
                 return None
         case _:
             thetas = np.empty((0, features.d), dtype=np.float32) if request.thetas is None else request.thetas
-            return getattr(model(thetas, temperature=request.temperature), request.verb)(**given)
+            found: Any = getattr(model(thetas, temperature=request.temperature), request.verb)(**given)
+            return found if request.verb == "logits" else replace(found, naming=None)  # all names would travel with it

@@ -109,7 +109,6 @@ class PartitionIndex:
         """A bit for each slot that holds a row."""
         self.calibration: Calibration | None = None
         self._spare = deque[Race](maxlen=_SPARE)
-        self.rows = Rows(features.stored, byte_codes.codes, byte_codes.steps[:, None], byte_codes.error)
         sketch = coding.sketch
         groups = np.maximum(np.bincount(sketch.cells, minlength=len(cells.means)), 1)
         means = np.stack([np.bincount(sketch.cells, widths, len(groups)) / groups for widths in sketch.widths])
@@ -139,6 +138,7 @@ class PartitionIndex:
         arrays = (self.alive, *self._coded[:9], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
+        self.rows = Rows(features.stored, byte_codes.codes, byte_codes.steps[:, None], byte_codes.error)
         self.stored = Stored(self._coded, sketch, self.rows, self.alive)
 
     @property
@@ -263,6 +263,25 @@ class PartitionIndex:
         other.calibration = calibration
         other._spare = deque[Race](maxlen=_SPARE)
         return other
+
+    def without(self, ids: npt.NDArray[np.int64]) -> Self:
+        """The same index, of which these rows were removed: no scan and no pass over its rows sees them.
+
+        What was calibrated was measured with them, and is no longer assured: the calibration is dropped.
+        """
+        other = self.calibrated(None)
+        slots, alive = self.slots(ids), self.alive.copy()
+        np.bitwise_and.at(alive, slots // BLOCK, ~(np.uint64(1) << (slots % BLOCK).astype(np.uint64)))
+        alive.flags.writeable = False
+        other.features, other.alive = self.features.without(ids), alive
+        other.stored = self.stored._replace(alive=alive)
+        return other
+
+    def cell_of(self) -> npt.NDArray[np.int64]:
+        """The cell of each row, by id."""
+        found = np.empty(self.features.n, dtype=np.int64)
+        found[self.order] = np.repeat(np.arange(self.cells), np.diff(self.partition.offsets))
+        return found
 
     def foresee(self, theta: npt.NDArray[np.float32], temperature: float, far: float) -> Foresight:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""

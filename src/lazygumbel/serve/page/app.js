@@ -191,7 +191,8 @@ async function recall() {
 
 async function showExamples() {
   const ids = Array.from({ length: 40 }, (_, i) => Math.floor((0.0012 + 0.0004 * i) * info.n));
-  const rows = await get("/v1/rows", { ids: [...new Set(ids)].join(",") });
+  const some = { theta: Array(info.d).fill(0), size: 40, seed: 1 }; // where some of these rows were removed
+  const rows = await get("/v1/rows", { ids: [...new Set(ids)].join(",") }).catch(() => ask("sample", some));
   const all = rows.ids.map((id, i) => ({ name: nameOf(rows.names, rows.ids, i) }));
   const words = all.filter((row) => /^\p{L}{5,9}$/u.test(row.name)); // rather than numbers and signs
   const found = (words.length ? words : all).filter((_, i, held) => i % Math.ceil(held.length / 5) === 0);

@@ -7,13 +7,6 @@ import { plot } from "./plot.js";
 
 export const $ = (id) => document.getElementById(id);
 
-const WHY = {
-  exact: () => "no approximation but rounding",
-  bounded: (bound) => `a theorem allows these draws a total variation distance of ${power(bound, 1)}`,
-  calibrated: () => "the mean error over thetas like those of a calibration was measured to meet a target",
-  heuristic: () => "nothing is promised here; audit it",
-};
-
 export function showFacts(answer, n, left) {
   const { entropy, entropyError, error, logZ, mass, drawn, rows, ms } = answer;
   const perplexity = Math.exp(entropy);
@@ -25,7 +18,8 @@ export function showFacts(answer, n, left) {
   $("mass-error").textContent = mass < 0.9995 ? `${chance(1 - mass)} lies beyond` : "next to nothing lies beyond";
   $("label").textContent = drawn.label;
   $("label").className = `label ${drawn.label}`;
-  $("why").textContent = WHY[drawn.label](drawn.bound);
+  const allowed = drawn.bound ? `; a theorem allows these draws a total variation distance of ${power(drawn.bound, 1)}` : "";
+  $("why").textContent = `${drawn.reason}${allowed}`;
   const share = rows / n;
   const part = share < 1 ? ` of ${count(n)} (${share >= 0.1 ? (100 * share).toFixed(0) : (100 * share).toPrecision(2)}%)` : "";
   $("work").textContent = `${count(rows)} rows read${part} in ${milliseconds(ms)}`;
@@ -38,7 +32,7 @@ export function showRows(answer, truth, actions) {
   fill($("top"), topRows, largest, known, actions);
   fill($("drawn"), drawnRows, largest, known, actions);
   const beyond = drawnRows.filter((row) => row.beyond).length;
-  $("top-note").textContent = `${topRows.length} best`;
+  $("top-note").textContent = `${topRows.length} best, with relative errors`;
   $("drawn-note").textContent = beyond ? `${beyond} of ${drawnRows.length} beyond the top ${HEAD}` : `all among the top ${HEAD}`;
 }
 
@@ -56,6 +50,7 @@ export function showPlot(answer, truth, n) {
 }
 
 export function showTruth(answer, truth) {
+  $("truth-key").hidden = truth === null;
   const section = $("truth");
   section.hidden = truth === null;
   if (!truth) return;

@@ -1,0 +1,184 @@
+"""A log of changes beside a saved model: each is on disk before the call that makes it returns.
+
+A record is a mark, the length and the checksum of its content, its number, and a checksum of all that; then the
+content: ids that lose their rows, ids that get some, these rows, and names. Numbers run from 1 without a gap. What a
+crash leaves at the end is no record, and is dropped; a bad record with a good one behind it is damage, and is refused.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from struct import Struct, error
+from typing import IO, Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.live.rows import Change
+from lazygumbel.live.segment import Segment
+from lazygumbel.locking import only_writer
+from lazygumbel.persist import changes_file, read_config
+
+__all__ = ["Log", "packed_size", "read_changes"]
+
+_MARK = b"\x89LGc"
+_HEAD = Struct("<4sQIQI")
+"""Mark, length and checksum of the content, number, and checksum of these."""
+_COUNTS = Struct("<QQQQ")
+"""Ids removed, ids that get rows, length of a row, bytes of names."""
+
+
+def _packed(change: Change, number: int) -> bytes:
+    names = b"" if change.names is None else json.dumps(change.names).encode()
+    content = b"".join(
+        (
+            _COUNTS.pack(len(change.removed), len(change.ids), change.rows.shape[1], len(names)),
+            change.removed.astype("<i8").tobytes(),
+            change.ids.astype("<i8").tobytes(),
+            change.rows.astype("<f4").tobytes(),
+            names,
+        )
+    )
+    head = _HEAD.pack(_MARK, len(content), crc32(content), number, 0)[:-4]
+    return head + crc32(head).to_bytes(4, "little") + content
+
+
+def packed_size(change: Change) -> int:
+    """Bytes that a change takes in a log."""
+    return len(_packed(change, 1))
+
+
+def _unpacked(content: bytes) -> Change:
+    removed, ids, d, names = _COUNTS.unpack_from(content)
+    start = _COUNTS.size
+    pieces: list[npt.NDArray[Any]] = []
+    for count, kind in ((removed, "<i8"), (ids, "<i8"), (ids * d, "<f4")):
+        pieces.append(np.frombuffer(content, kind, count, start))
+        start += pieces[-1].nbytes
+    if start + names != len(content):
+        raise ValueError("its content has another length than it says")
+    rows = np.array(pieces[2], dtype=np.float32).reshape(ids, d)
+    called = json.loads(content[start:]) if names else None
+    return Change(pieces[0].astype(np.int64), pieces[1].astype(np.int64), rows, called)
+
+
+def _record(log: bytes, start: int, number: int | None) -> tuple[bytes, int, int] | None:
+    """The content of the record at `start`, where it ends, and its number; None if there is none of this number."""
+    try:
+        mark, length, content_sum, found, head_sum = _HEAD.unpack_from(log, start)
+    except error:
+        return None
+    first = start + _HEAD.size
+    head = log[start : first - 4]
+    if mark != _MARK or crc32(head) != head_sum or number not in (None, found) or first + length > len(log):
+        return None
+    content = log[first : first + length]
+    return (content, first + length, found) if crc32(content) == content_sum else None
+
+
+def read_changes(path: Path, data: str) -> tuple[list[Change], int]:
+    """The changes to the rows of a data folder, and the length of the log that they take; a torn end is left out."""
+    file = changes_file(path, data)
+    try:
+        log = file.read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    changes: list[Change] = []
+    end = 0
+    while (record := _record(log, end, len(changes) + 1)) is not None:
+        try:
+            changes.append(_unpacked(record[0]))
+        except (ValueError, error) as wrong:
+            raise ValueError(f"{file}: record {len(changes) + 1} cannot be read ({wrong})") from None
+        end = record[1]
+    later = log.find(_MARK, end)
+    while later >= 0:
+        if (record := _record(log, later, None)) is not None and record[2] > len(changes):
+            raise ValueError(
+                f"{file}: record {len(changes) + 1} is damaged, but record {record[2]} is not; restore the file, or "
+                "cut it off at byte "
+                f"{end} to lose what came after"
+            )
+        later = log.find(_MARK, later + 1)
+    return changes, end
+
+
+class Log:
+    """The log of a model folder, open for writing: nobody else can write to the folder meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.save: Callable[[Segment, int], None] | None = None
+        """Writes a model to the folder."""
+        self._stack = ExitStack()
+        self._stream: IO[bytes] | None = None
+        self._data = ""
+        self._end = self._number = 0
+        read_config(path)  # nothing is locked where there is no model
+        self._stack.enter_context(only_writer(path))
+
+    def open(self, data: str, end: int, number: int) -> None:
+        """Go on after so many records; what is behind them was never finished, and is cut off."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None  # if anything fails below, nothing more is taken
+        stream = changes_file(self.path, data).open("ab")
+        os.ftruncate(stream.fileno(), end)
+        os.fsync(stream.fileno())
+        _flush_folder(self.path)
+        self._stream, self._data, self._end, self._number = stream, data, end, number
+
+    def append(self, change: Change) -> None:
+        """On disk when this returns; nothing has happened when it fails."""
+        if self._stream is None:
+            raise ValueError("the model was closed; open it again with LogLinear.load(path, mode='r+')")
+        record = _packed(change, self._number + 1)
+        try:
+            self._stream.write(record)
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except BaseException:
+            self._undo()
+            raise
+        self._end, self._number = self._end + len(record), self._number + 1
+
+    def compacted(self, segment: Segment, size: int) -> None:
+        """All rows are in this segment: it takes the place of the folder's data, to which no log belongs yet."""
+        if self._stream is None or self.save is None:
+            raise ValueError("the model was closed; open it again with LogLinear.load(path, mode='r+')")
+        try:
+            self.save(segment, size)
+        finally:  # what fails after the new data is in place must not leave us writing to the log of the old
+            data = str(read_config(self.path)["data"])
+            if data != self._data:
+                self.open(data, 0, 0)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        self._stack.close()
+
+    def _undo(self) -> None:
+        """Take back what was written of a record; a log where that fails takes no more of them."""
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        with suppress(OSError):
+            stream.close()  # may write what is left in its buffer
+        with suppress(OSError):
+            self._stream = Path(stream.name).open("ab")  # noqa: SIM115  # kept open, as the one before
+            os.ftruncate(self._stream.fileno(), self._end)
+            os.fsync(self._stream.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

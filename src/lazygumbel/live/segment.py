@@ -1,0 +1,223 @@
+"""`Segment`: rows with an index of their own, and which of them were removed. Immutable."""
+
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.distribution import Distribution, Exclude, Rng, exclusions
+from lazygumbel.indexes import ExactIndex, PartitionIndex
+from lazygumbel.indexes.partition import Calibration
+from lazygumbel.methods import (
+    Bounded,
+    Calibrated,
+    Estimator,
+    Exhaustive,
+    Normaliser,
+    OrderedSampler,
+    Sampler,
+)
+from lazygumbel.results import Draws, Estimate, OrderedDraws
+
+__all__ = ["Named", "Segment"]
+
+Ints = npt.NDArray[np.int64]
+_AWARE = Bounded, Calibrated, Exhaustive
+"""Methods that see only what an index shows; others count on ids from 0 to n - 1, and removed ones are excluded."""
+
+
+class Named(Protocol):
+    """Names by place."""
+
+    def __getitem__(self, i: int, /) -> str:
+        """The name at a place."""
+        ...
+
+
+class Segment:
+    """A part of a model: see `parts.Part`. Rows have places in it, which are the ids of its index."""
+
+    def __init__(
+        self,
+        index: ExactIndex | PartitionIndex,
+        ids: Ints,
+        names: Named | None,
+        *,
+        sorted_ids: bool = True,
+        cells: Ints | None = None,
+        built: bool = False,
+    ) -> None:
+        self.index = index
+        """Over all rows, the removed ones too."""
+        self.shown = index
+        """The same, which shows only the others."""
+        self.ids = ids
+        """Of each place, (n,)."""
+        self.names: Named | None = names
+        """Of each place."""
+        self.cells = cells
+        """Which cells of the build those of the index are; None for the build itself."""
+        self.set_aside: Calibration | None = None
+        """What was measured with rows that were removed since: its target is no longer assured."""
+        self.built = built
+        """Whether it was built as a whole; what came later answers to methods as well as it can."""
+        self.count = index.features.n
+        """Rows that were not removed."""
+        self._sorted = sorted_ids
+        self._identical = sorted_ids and len(ids) > 0 and int(ids[0]) == 0 and int(ids[-1]) == len(ids) - 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ids are places and no row was removed."""
+        return self._identical and self.count == len(self.ids)
+
+    @cached_property
+    def dead(self) -> Ints:
+        """Places of rows that were removed, ascending."""
+        features = self.shown.features
+        if features.dead is None:
+            return np.empty(0, dtype=np.int64)
+        positions = np.flatnonzero(features.dead)
+        return positions if features.order is None else np.sort(features.order[positions])
+
+    @cached_property
+    def kept(self) -> Ints:
+        """Places of the others, ascending."""
+        return np.setdiff1d(np.arange(len(self.ids)), self.dead, assume_unique=True)
+
+    def find(self, ids: Ints) -> Ints:
+        """The place of each id; -1 where there is none, or its row was removed."""
+        if self._identical:
+            places = np.where(ids < len(self.ids), ids, -1)
+        else:
+            order, keys = self._lookup
+            at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+            places = np.where(keys[at] == ids, at if order is None else order[at], -1)
+        features = self.shown.features
+        if features.dead is not None:
+            gone = features.dead[features.locate(np.maximum(places, 0))]
+            places = np.where(gone, -1, places)
+        return places
+
+    @cached_property
+    def _lookup(self) -> tuple[Ints | None, Ints]:
+        """Places in the order of their ids, and these; of an id that was replaced only the place that counts."""
+        if self._sorted:
+            return None, self.ids
+        order = self.kept[np.argsort(self.ids[self.kept], kind="stable")]
+        return order, self.ids[order]
+
+    def without(self, places: Ints) -> "Segment":
+        """The same rows, less those at these places."""
+        other = copy(self)
+        for cached in ("dead", "kept", "_lookup"):
+            other.__dict__.pop(cached, None)
+        if isinstance(self.index, PartitionIndex) and self.index.calibration is not None:
+            other.index, other.set_aside = self.index.calibrated(None), self.index.calibration
+        other.shown = self.shown.without(places)
+        other.count = self.count - len(places)
+        return other
+
+    def under(self, index: PartitionIndex) -> "Segment":
+        """The same rows under another index; none of them was removed."""
+        other = copy(self)
+        other.index = other.shown = index
+        return other
+
+    def method(self, given: object) -> Any:
+        """What answers to a method that a user asked for: codes are no better than scoring every row."""
+        if isinstance(given, Calibrated) and self.set_aside is not None:
+            return Bounded(delta=given.delta)
+        if self.built or not isinstance(given, Bounded | Calibrated):
+            return given
+        if isinstance(self.index, ExactIndex):
+            return Exhaustive()
+        return Bounded(delta=given.delta) if isinstance(given, Calibrated) else given
+
+    def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> "SegmentDistribution":
+        return SegmentDistribution(self, theta, temperature)
+
+
+class SegmentDistribution(Distribution):
+    """The distribution over the rows of a segment that were not removed; ids are places."""
+
+    def __init__(self, segment: Segment, theta: npt.ArrayLike, temperature: float) -> None:
+        super().__init__(segment.shown, theta, temperature)
+        self._segment = segment
+
+    def sample(
+        self,
+        size: int | tuple[int, ...] = 1,
+        *,
+        method: Sampler | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Draws:
+        """Independent samples."""
+        ask, left_out, method = self._ask(super().sample, Distribution.sample, method, exclude)
+        return ask(size, method=method, rng=rng, exclude=left_out)
+
+    def sample_without_replacement(
+        self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
+    ) -> OrderedDraws:
+        """Distinct rows in order."""
+        ask, left_out, method = self._ask(
+            super().sample_without_replacement, Distribution.sample_without_replacement, method, exclude
+        )
+        return ask(size, method=method, rng=rng, exclude=left_out)
+
+    def log_partition(
+        self,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | Normaliser | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """log Z."""
+        ask, left_out, method = self._ask(super().log_partition, Distribution.log_partition, method, exclude)
+        return ask(rel_err=rel_err, method=method, rng=rng, exclude=left_out)
+
+    def expectation(
+        self,
+        f: Callable[[Ints], npt.ArrayLike] | None = None,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """E[f]."""
+        ask, left_out, method = self._ask(super().expectation, Distribution.expectation, method, exclude)
+        return ask(f, rel_err=rel_err, method=method, rng=rng, exclude=left_out)
+
+    def mean_logit(
+        self,
+        *,
+        rel_err: float | None = None,
+        method: Estimator | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Estimate:
+        """E[logit]."""
+        ask, left_out, method = self._ask(super().mean_logit, Distribution.mean_logit, method, exclude)
+        return ask(rel_err=rel_err, method=method, rng=rng, exclude=left_out)
+
+    def _ask(
+        self, shown: Callable[..., Any], verb: Callable[..., Any], method: object, exclude: Exclude
+    ) -> tuple[Callable[..., Any], Exclude, Any]:
+        """Over what the index shows; for other methods over all rows, of which removed ones are excluded."""
+        segment = self._segment
+        method = segment.method(method)
+        if method is None or isinstance(method, _AWARE) or segment.count == len(segment.ids):
+            return shown, exclude, method
+        dead, n = segment.dead, len(segment.ids)
+        left_out: Exclude = dead
+        if exclude is not None:
+            left_out = [np.union1d(dead, ids) for ids in exclusions(exclude, self.batch_shape, n)]
+        query = self._query_all
+        whole = Distribution(segment.index, query.thetas.reshape(*self.batch_shape, -1), query.temperature)
+        return verb.__get__(whole), left_out if self.batch_shape or exclude is None else left_out[0], method

@@ -1,0 +1,87 @@
+"""What a saved model consists of: rows, their index, their ids where some were removed, and the log of changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel.features import Features
+from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
+from lazygumbel.live.journal import read_changes
+from lazygumbel.live.rows import Change
+from lazygumbel.persist import Reader, Writer, read_config
+
+__all__ = ["Base", "Whole", "load_base", "read_whole", "write_model"]
+
+Ints = npt.NDArray[np.int64]
+
+_KINDS: dict[str, type[SavedIndex]] = {cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)}
+_TRIES = 100
+"""To read a model that is compacted again and again."""
+
+
+class Base(NamedTuple):
+    """What a data folder holds."""
+
+    over: Index
+    ids: Ints | None
+    """Of each row, ascending; None if they are 0 to n - 1."""
+    size: int
+    """Ids that were given."""
+
+
+class Whole(NamedTuple):
+    """A data folder, and what has happened since."""
+
+    base: Base
+    data: str
+    """Its name."""
+    changes: list[Change]
+    end: int
+    """Length of the log that holds them."""
+
+
+def write_model(writer: Writer, index: Index, ids: Ints | None, size: int) -> None:
+    """Rows, names and index; and ids unless they are 0 to n - 1."""
+    held: Any = index
+    if not isinstance(held, tuple(_KINDS.values())):
+        raise ValueError(f"index: {type(index).__name__} cannot be saved; only lazygumbel's own indexes can")
+    features = index.features
+    features.save(writer)
+    if ids is not None and (size != features.n or not np.array_equal(ids, np.arange(features.n))):
+        writer.config["ids_given"] = size
+        writer.array("ids", ids)
+    held.save(writer)
+
+
+def read_whole(path: Path, load: Callable[[Reader], Base]) -> Whole:
+    """A model with its changes, as they were at one moment: tried again when it was compacted meanwhile."""
+    for _ in range(_TRIES):
+        config = read_config(path)
+        try:
+            base = load(Reader(path))
+            changes, end = read_changes(path, str(config["data"]))
+        except (ValueError, OSError):
+            if read_config(path)["data"] == config["data"]:
+                raise
+            continue
+        if read_config(path)["data"] == config["data"]:
+            return Whole(base, str(config["data"]), changes, end)
+    raise ValueError(f"{path}: another process saves here so often that nothing can be read; try again later")
+
+
+def load_base(reader: Reader) -> Base:
+    """What `write_model` wrote."""
+    kind = reader.config["index"].get("kind")
+    known = isinstance(kind, str) and kind in _KINDS
+    reader.demand(known, f"holds an index of unknown kind {kind!r}; upgrade lazygumbel")
+    index = _KINDS[kind].load(reader, Features.load(reader))
+    n = index.features.n
+    if not reader.has("ids"):
+        return Base(index, None, n)
+    ids, size = reader.array("ids", np.int64, (n,)), reader.config.get("ids_given")
+    right = type(size) is int and ids[0] >= 0 and ids[-1] < size and bool((ids[1:] > ids[:-1]).all())
+    reader.demand(right, f"ids.npy does not hold the ids of {n} rows; copy the model again")
+    return Base(index, np.array(ids), int(size or 0))

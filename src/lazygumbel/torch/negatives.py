@@ -1,0 +1,52 @@
+"""Rows drawn from the softmax for sampled losses of one's own."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lazygumbel.checks import check_count
+from lazygumbel.distribution import Rng
+from lazygumbel.methods import Estimator, Sampler
+from lazygumbel.protocols import Model
+from lazygumbel.torch.checks import check_method, check_thetas, default_method
+
+__all__ = ["Negatives", "negatives"]
+
+
+class Negatives(NamedTuple):
+    """Rows drawn with replacement; neither tensor carries gradients."""
+
+    ids: Tensor
+    """(B, k), int64."""
+    log_propensity: Tensor
+    """(B, k), in theta's dtype: log of the probability that one draw gives this row."""
+
+
+def negatives(
+    model: Model,
+    theta: Tensor,
+    k: int,
+    *,
+    temperature: float = 1.0,
+    sampler: Sampler | None = None,
+    estimator: Estimator | None = None,
+    rng: Rng = None,
+) -> Negatives:
+    """k independent draws from the softmax at each theta (B, d), for a sampled loss of your own.
+
+    The log propensity is theta . phi / temperature - log Z, with one estimate of log Z for all draws of a theta, from
+    a look of its own: its error is shared by them. `sampler` defaults to that of the model, `estimator` to the default
+    method of `LogLinearLoss`.
+    """
+    thetas = check_thetas(theta, model)
+    check_method(estimator, "estimator")
+    count, generator = check_count(k, "k"), np.random.default_rng(rng)
+    dist = model(thetas, temperature=temperature)
+    ids = dist.sample(count, method=sampler, rng=generator).ids
+    log_prob = dist.log_prob(ids, method=estimator or default_method(model), rng=generator)
+    return Negatives(
+        torch.as_tensor(np.ascontiguousarray(ids.T)),
+        torch.as_tensor(np.ascontiguousarray(log_prob.value.T), dtype=theta.dtype),
+    )

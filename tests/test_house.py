@@ -1,0 +1,89 @@
+"""The house: short files, few parameters, and a docstring for everything public."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "lazygumbel"
+FILES = sorted(SRC.rglob("*.py"))
+LONGEST, PARAMETERS = 400, 8
+LONG = {"kernels/reference.py": 900, "kernels/race.py": 450, "indexes/partition/index.py": 420}
+"""The specification of all kernels side by side, and two files of the engine that wait to be divided."""
+KNOBS = {"learning/fit.py:fit": 17, "walk.py:walk": 9, "sharded/model.py:ShardedModel.connect": 9}
+"""What users set by name, each with a default."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(SRC).as_posix()
+
+
+def functions(file: Path) -> Iterator[tuple[str, Function]]:
+    """All functions of a file, by the names of what they stand in."""
+
+    def walk(node: ast.AST, within: str) -> Iterator[tuple[str, Function]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function):
+                yield f"{within}{child.name}", child
+            inner = f"{within}{child.name}." if isinstance(child, Function | ast.ClassDef) else within
+            yield from walk(child, inner)
+
+    return walk(ast.parse(file.read_text(encoding="utf-8")), f"{name_of(file)}:")
+
+
+def parameters(function: Function) -> int:
+    """How many there are to give: not `self`, nor what commands are given by name on the command line."""
+    given = function.args
+    names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def is_command(function: Function) -> bool:
+    """A command's options are typed by people, one at a time."""
+    return any("command" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_files_are_short(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").count("\n")
+    assert lines <= LONG.get(name_of(file), LONGEST)
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_functions_take_few_parameters(file: Path) -> None:
+    many = {name: parameters(function) for name, function in functions(file) if not is_command(function)}
+    assert {name: count for name, count in many.items() if count > KNOBS.get(name, PARAMETERS)} == {}
+
+
+# What a compiled kernel does is said once, by its twin in the reference.
+SPEAKING = [file for file in FILES if file.parent.name != "kernels" or file.name == "reference.py"]
+
+
+@pytest.mark.parametrize("file", SPEAKING, ids=name_of)
+def test_everything_public_has_a_docstring(file: Path) -> None:
+    module = ast.parse(file.read_text(encoding="utf-8"))
+    listed = [node for node in module.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    public = {
+        ast.literal_eval(element)
+        for node in listed
+        if "__all__" in ast.unparse(node).split("=")[0] and isinstance(node.value, ast.List)
+        for element in node.value.elts
+    }
+    held = [node for node in module.body if isinstance(node, Function | ast.ClassDef) and node.name in public]
+    methods = [
+        child
+        for node in held
+        if isinstance(node, ast.ClassDef)
+        for child in node.body
+        if isinstance(child, Function) and not child.name.startswith("_")
+    ]
+    # Of overloads the last one speaks, of a property what gets it.
+    silent = ("overload", ".setter")
+    spoken = [
+        node for node in (*held, *methods) if not any(ast.unparse(d).endswith(silent) for d in node.decorator_list)
+    ]
+    assert ast.get_docstring(module), "the module has none"
+    assert [node.name for node in spoken if ast.get_docstring(node) is None] == []

@@ -111,7 +111,7 @@ def test_where_all_targets_are_ignored_there_is_nothing_to_average():
 
 
 def test_the_target_is_in_the_sum_for_certain():
-    """A target that holds 98% of the mass: sampled like other rows it would be most of the error, and make losses negative."""
+    """The target holds 98% of the mass: sampled like others it would be most of the error, and make losses negative."""
     theta = torch.tensor(np.repeat(rows()[:20], 20, axis=0)).requires_grad_()
     ids = torch.arange(20).repeat_interleave(20)
     phi = torch.from_numpy(rows().copy())

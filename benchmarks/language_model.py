@@ -9,16 +9,20 @@ softmax in float32 and in int8, each the quickest of some variants; the best tok
 swept; clusters drawn by the softmax of their centroids, the number of probes swept; `Bounded` and `Exhaustive` of this
 library. They take turns in one process. Distances are exact: from the probabilities of all tokens, or in closed form;
 that of drawn clusters is averaged over 200 sets of probes. Printed too: the mass that the most probable tokens leave
-over, and whether the bars are met. Needs the extras `torch` and, for the figure, `plots`.
+over, and whether the bars are met. `--json docs/language_model.json` and `python benchmarks/pages.py` write the tables
+of docs/language_models.md. Needs the extras `torch` and, for the figure, `plots`.
 """
 
 import argparse
 import json
+import os
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -90,7 +94,9 @@ def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | 
     for kind in FASTER:
         best = min((p for p in points if p.kind == kind), key=lambda p: p.milliseconds)
         points = [p for p in points if p.kind != kind or p is best]
-    return {"points": points, "lost": judged["lost"]}
+    run = {"cores": os.cpu_count(), "lazygumbel": lg.__version__, "NumPy": np.__version__, "torch": torch.__version__}
+    run |= {"FAISS": faiss.__version__, "thetas": len(thetas), "timed": budget.timed}
+    return {"points": points, "lost": judged["lost"], "run": run}
 
 
 def _model(rows: np.ndarray, like: np.ndarray, path: Path | None) -> lg.LogLinear:
@@ -214,7 +220,9 @@ def main() -> None:
     show(Console(), points, found["lost"])
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found | {"points": [p._asdict() for p in points]}, indent=1))
+        met = [dict(zip(("bar", "wanted", "found", "met"), bar, strict=True)) for bar in bars(points)]
+        kept = found | {"points": [p._asdict() for p in points], "bars": met}
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     if arguments.figure is not None:
         draw(points, arguments.figure)
 

@@ -42,9 +42,8 @@ def language_model(held: Facts) -> dict[str, str]:
         heads.append(f"| {p['kind']} | {p['setting']} | {_short(p['milliseconds'])} | {distances} |")
     bars = ["| wanted | measured | |", "|---|---|---|"]
     for bar in held["bars"]:
-        bars.append(
-            f"| {bar['bar']}: {bar['wanted']:g} | {bar['found']:.3g} | {'met' if bar['met'] else '**missed**'} |"
-        )
+        met = "met" if bar["met"] else "**missed**"
+        bars.append(f"| {bar['bar']}: {bar['wanted']:g} | {bar['found']:.3g} | {met} |")
     lost = ["| the best | lose on average | median | 95% point |", "|---|---|---|---|"]
     lost += [
         f"| {k} | " + " | ".join(f"{100 * one[name]:.1f}%" for name in ("mean", "median", "95%")) + " |"
@@ -77,12 +76,12 @@ def recommender(held: Facts) -> dict[str, str]:
         value, stderr = policy[name], policy[f"{name}_stderr"]
         off = f"{(value - policy['truth']) / stderr:+.1f} standard errors"
         judged.append(f"| by {name.upper()} | {value:.4f} +- {stderr:.4f} | {off} |")
+    each = 1000 * serving["seconds"] / serving["readers"]
     served = (
-        f"{serving['readers']:,} slates of ten with their propensities took "
-        f"{1000 * serving['seconds'] / serving['readers']:.2f} ms each, *{serving['label']}*. Next day {day['books']:,} "
-        f"books came and as many went, in {1000 * day['seconds']:.0f} ms; {day['gone_but_shown']} of the gone were shown, "
-        f"and {day['new_shown_first']:.1%} of the first places were new books ({day['new_expected_first']:.1%} expected). "
-        f"All of it took {held['seconds'] / 60:.1f} minutes."
+        f"{serving['readers']:,} slates of ten with their propensities took {each:.2f} ms each, *{serving['label']}*. "
+        f"Next day {day['books']:,} books came and as many went, in {1000 * day['seconds']:.0f} ms; "
+        f"{day['gone_but_shown']} of the gone were shown, and {day['new_shown_first']:.1%} of the first places were new "
+        f"books ({day['new_expected_first']:.1%} expected). All of it took {held['seconds'] / 60:.1f} minutes."
     )
     return {"training": "\n".join(training), "judged": "\n".join(judged), "served": served}
 

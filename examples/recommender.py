@@ -193,6 +193,7 @@ def next_day(model: lg.LogLinear, coming: lg.Features, served: Served) -> dict[s
 
 def run(books: Books, size: Size, bars: Progress) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """All of it: the report, and the log of what was served."""
+    began = time.perf_counter()
     rng = np.random.default_rng(0)
     order = rng.permutation(len(books.readers))
     readers = [books.readers[i] for i in order]
@@ -220,7 +221,8 @@ def run(books: Books, size: Size, bars: Progress) -> tuple[dict[str, Any], dict[
     with bars.task("the next day", 1) as task:
         report["next_day"] = next_day(model, later, served)
         task.advance(1)
-    report |= {"books": books.n, "readers": len(readers), "steps": size.steps, "batch": BATCH}
+    report |= {"books": books.n, "readers": len(readers), "steps": size.steps, "batch": BATCH, "careful": CAREFUL}
+    report["seconds"] = time.perf_counter() - began
     return report, feedback(served, clicks, index.features.n)
 
 

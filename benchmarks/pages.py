@@ -80,7 +80,7 @@ def recommender(held: Facts) -> dict[str, str]:
     served = (
         f"{serving['readers']:,} slates of ten with their propensities took {each:.2f} ms each, *{serving['label']}*. "
         f"Next day {day['books']:,} books came and as many went, in {1000 * day['seconds']:.0f} ms; "
-        f"{day['gone_but_shown']} of the gone were shown, and {day['new_shown_first']:.1%} of the first places were new "
+        f"{day['gone_but_shown']} of the gone were shown, {day['new_shown_first']:.1%} of the first places were new "
         f"books ({day['new_expected_first']:.1%} expected). All of it took {held['seconds'] / 60:.1f} minutes."
     )
     return {"training": "\n".join(training), "judged": "\n".join(judged), "served": served}

@@ -76,6 +76,14 @@ def recommender(held: Facts) -> dict[str, str]:
         value, stderr = policy[name], policy[f"{name}_stderr"]
         off = f"{(value - policy['truth']) / stderr:+.1f} standard errors"
         judged.append(f"| by {name.upper()} | {value:.4f} +- {stderr:.4f} | {off} |")
+    logs = held["logs"]
+    judged += [
+        "",
+        f"That is one log of {serving['readers']:,} slates. Of {logs['count']} such logs the truth is within two "
+        f"standard errors of IPS for {logs['ips_within']}, of SNIPS for {logs['snips_within']}; on average they are "
+        f"off by {logs['ips_mean']:+.2f} and {logs['snips_mean']:+.2f} standard errors, with a standard deviation of "
+        f"{logs['ips_spread']:.2f} and {logs['snips_spread']:.2f}.",
+    ]
     each = 1000 * serving["seconds"] / serving["readers"]
     served = (
         f"{serving['readers']:,} slates of ten with their propensities took {each:.2f} ms each, *{serving['label']}*. "

@@ -83,6 +83,18 @@ def test_what_is_no_model_is_refused(tmp_path):
         imported("examples/language_model.py").LanguageModel(tmp_path / "nothing.gguf")
 
 
+def test_what_a_gguf_file_needs_is_asked_for_at_the_door(tmp_path, monkeypatch):
+    path = tmp_path / "some.gguf"
+    path.write_bytes(b"GGUF")
+    for name in ("gguf", "accelerate"):
+        with monkeypatch.context() as patch:
+            for other in ("gguf", "accelerate"):
+                patch.setitem(sys.modules, other, ModuleType(other))
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(ImportError, match=r"lazygumbel\[language-models\]"):
+                imported("examples/language_model.py").LanguageModel(path)
+
+
 def test_the_heads_it_is_compared_with_draw_from_the_laws_they_are_judged_by(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     heads = imported("benchmarks/heads.py")

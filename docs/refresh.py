@@ -46,7 +46,7 @@ def _commands(block: re.Match[str]) -> str:
     """Every command of a block, each with what it prints; a line that ends in a backslash goes on in the next."""
     shown: list[str] = []
     for line in re.findall(r"^\$ (?:.*\\\n)*.*$", block[1], re.MULTILINE):
-        program, *words = shlex.split(line.removeprefix("$ "))
+        program, *words = shlex.split(line.removeprefix("$ ").replace("\\\n", ""))
         with _service() if program == "curl" else contextlib.nullcontext("") as address:
             asked = [word.replace("localhost:8000", address) for word in words]
             command = ["curl", "--silent", "--fail"] if program == "curl" else _LAZYGUMBEL

@@ -77,7 +77,7 @@ def draw(held: dict[str, Any]) -> None:
 
     sets = [name for name in TITLES if name in held]
     sheet = Figure(figsize=(4.2 * len(sets), 4.6), layout="constrained")
-    panels = sheet.subplots(1, len(sets), squeeze=False, sharey=True)[0]
+    panels = sheet.subplots(1, len(sets), squeeze=False, sharex=True, sharey=True)[0]
     for axes, name in zip(panels, sets, strict=True):
         for contender, (colour, marker) in LOOKS.items():
             one = held[name]["draws"].get(contender)

@@ -188,7 +188,9 @@ def draw(points: list[Point], path: Path) -> None:
         x, y = [p.milliseconds for p in some], [max(p.distance, floor) for p in some]
         axes.plot(x, y, "o" if kind == "lazygumbel" else "o-", color=COLOURS.get(kind, OURS), label=kind)
         for p, height in zip(some, y, strict=True):
-            axes.annotate(p.setting, (p.milliseconds, height), xytext=(5, 5), textcoords="offset points", fontsize=7)
+            left = str(COARSE) in p.setting  # beside the same setting with other codes
+            place: dict[str, Any] = {"xytext": (-5, -3), "ha": "right"} if left else {"xytext": (5, 5)}
+            axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", fontsize=7, **place)
     axes.axhline(CLOSE, color="#cccccc", linewidth=0.8, zorder=0)
     axes.set(
         xscale="log", yscale="log", xlabel="milliseconds a token, head alone", ylabel="exact total variation distance"
@@ -202,7 +204,7 @@ def draw(points: list[Point], path: Path) -> None:
         color="#666666",
     )
     axes.margins(x=0.12)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.3))
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0.7, 0.33))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 

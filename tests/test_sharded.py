@@ -357,5 +357,7 @@ def test_the_command_line_splits_and_asks_shards(whole: LogLinear, tmp_path: Pat
     assert made.exit_code == 0 and "shard-001" in made.stdout
     ordered = ["sample", str(tmp_path / "files"), "5", "--row", "1999", "--without-replacement", "--json"]
     assert len(set(json.loads(run(app, ordered).stdout)["ids"])) == 5
+    cut = run(app, ["sample", str(tmp_path / "out"), "5", "--row", "1", "--top-p", "0.9"])
+    assert cut.exit_code == 2 and "shards cannot be truncated" in cut.stderr
     refused = run(app, ["sample", str(tmp_path / "model"), "5", "--row", "1", "--ray", "auto"])
     assert refused.exit_code == 2 and "no manifest.json" in refused.stderr

@@ -3,9 +3,12 @@
 Every answer must be that of the same shards in this process, number for number, or an error that names the shard.
 """
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazygumbel import Features, LogLinear
+from lazygumbel import Features, LogLinear, get_threads
 from lazygumbel.sharded import Health, ShardedModel, ShardError
 from statistics_helpers import make_rows
 
@@ -108,6 +111,15 @@ def kill_soon(pid: int | None, *, after: float) -> threading.Thread:
     return killer
 
 
+def test_the_command_line_asks_shards_on_a_cluster(cluster: Cluster, folder: Path, reference: ShardedModel) -> None:
+    """In a process of its own, as a user would, and first, while the nodes have their cores free."""
+    asked = ["sample", str(folder), "20", "--name", "row 7", "--seed", "5", "--json", "--ray", cluster.address]
+    code = f"from lazygumbel.cli import main; import sys; sys.argv[1:] = {asked!r}; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ids"] == reference(ROWS[7]).sample(20, rng=5).ids.tolist()
+
+
 def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, reference: ShardedModel) -> None:
     assert_right(model, reference)
     for theta in (THETAS, THETAS[0]):
@@ -126,6 +138,31 @@ def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, re
     assert model.names([800, 3]) == ["row 800", "row 3"] and model.find("row 1200") == 1_200
     with pytest.raises(ValueError, match="cannot do this"):
         model(THETAS).sample(1, method=object())  # type: ignore[arg-type]
+
+
+def test_functions_travel_to_workers_and_their_faults_come_back(model: ShardedModel, reference: ShardedModel) -> None:
+    by_id, lock, began = np.random.default_rng(0).standard_normal(N), threading.Lock(), time.monotonic()
+    found, expected = (each(THETAS).expectation(lambda ids: by_id[ids]).value for each in (model, reference))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="f: it raised IndexError"):
+        model(THETAS).expectation(lambda ids: by_id[ids + N])
+    with pytest.raises(ValueError, match="method, f: what is asked must travel to other processes"):
+        model(THETAS).expectation(lambda ids: [lock.locked() for _ in ids])
+    assert time.monotonic() - began < 5  # none of them was asked again until the deadline
+    assert model.features.beginning_with("ROW 149", 3).tolist() == [149, 1_490, 1_491]
+    audit = model.audit(THETAS, exclude=[3])
+    np.testing.assert_array_equal(audit.miss, reference.audit(THETAS, exclude=[3]).miss)
+
+
+def test_each_worker_has_threads_of_its_own(cluster: Cluster, model: ShardedModel, folder: Path) -> None:
+    def threads(connected: ShardedModel) -> list[int]:
+        slots = connected._shards._engine._all()  # type: ignore[attr-defined]
+        return ray.get([slot.actor.__ray_call__.remote(lambda _: get_threads()) for slot in slots])
+
+    assert threads(model) == [1, 1, 1]  # one core is reserved for each
+    assert get_threads() != 3
+    with ShardedModel.connect(folder, address=cluster.address, cpus=0.0) as shared:
+        assert threads(shared) == [get_threads()] * 3
 
 
 def test_shards_are_spread_over_nodes(model: ShardedModel) -> None:

@@ -177,13 +177,16 @@ class MergedDistribution(Verbs):
         part_of, places = self._places.find(flat)
         found = np.full(flat.shape, -np.inf)
 
-        def ask(p: int) -> Floats:  # any row that is there will do in the place of those of other parts
+        def ask(p: int) -> Floats:
             here = part_of == p
-            return self._answers[p].logits(np.where(here, places, places[here][0]))
+            if len(self._thetas) == 1:
+                return self._answers[p].logits(places[here][:, None])[:, 0]
+            # Any row that is there will do in the place of those of other parts.
+            return self._answers[p].logits(np.where(here, places, places[here][0]))[here]
 
         present = np.unique(part_of).tolist()
         for p, logits in zip(present, self._each(ask, present), strict=True):
-            found = np.where(part_of == p, logits, found)
+            found[part_of == p] = logits
         if exclude is not None:
             for b, excluded in enumerate(exclusions(exclude, self.batch_shape, self._places.size)):
                 found[np.isin(flat[:, b], excluded), b] = -np.inf

@@ -80,21 +80,19 @@ class ShardedDistribution(Verbs):
 
     def expectation(
         self,
-        f: None = None,
+        f: Callable[[npt.NDArray[np.int64]], npt.ArrayLike] | None = None,
         *,
         rel_err: float | None = None,
         method: Estimator | None = None,
         rng: Rng = None,
         exclude: Exclude = None,
     ) -> Estimate:
-        """The expectation of the features phi, shape batch shape + (d,). Functions of ids are not sent to shards."""
-        if f is not None:
-            raise ValueError(
-                "f: shards average the features only; for a function of ids draw some with "
-                "sample_without_replacement and sum weights * f(ids), which estimates its expectation"
-            )
+        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
+
+        `f` takes ids of shape (m,) and returns (m,) or (m, p). It is called where the shards are: on Ray it travels.
+        """
         seed = _seed(rng)
-        return self._run(lambda m: m.expectation(None, rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+        return self._run(lambda m: m.expectation(f, rel_err=rel_err, method=method, rng=seed, exclude=exclude))
 
     def log_prob(
         self,

@@ -16,6 +16,7 @@ from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
+from lazygumbel.threads import set_threads
 
 __all__ = ["RayEngine"]
 
@@ -28,9 +29,11 @@ _AT_ONCE = 4
 
 
 class RayWorker:
-    """A `ShardWorker` as an actor."""
+    """A `ShardWorker` as an actor, which has as many threads as cores were reserved for it."""
 
-    def __init__(self, folder: str, *, writes: bool) -> None:
+    def __init__(self, folder: str, *, writes: bool, threads: int | None) -> None:
+        if threads is not None:
+            set_threads(threads)
         self._worker = ShardWorker(folder, _node, writes=writes)
 
     def answer(self, requests: tuple[Request, ...], version: str | None) -> Outcome:
@@ -97,12 +100,13 @@ class RayEngine:
         actor = self._ray.remote(RayWorker).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
         )
+        threads = max(1, int(cpus)) if cpus else None
         self._slots: dict[int, list[_Slot]] = {shard.shard: [] for shard in shards}
         for replica in range(replicas):
             # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
             turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
             for shard in turned:
-                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes)
+                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes, threads=threads)
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
         self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 
@@ -185,9 +189,16 @@ class _FanOut:
         for shard, replica in ripe:
             slots = self._slots[shard]
             slot = slots[replica % len(slots)]
-            self._calls[slot.actor.answer.remote(self._requests[shard], self._versions[shard])] = slot
+            self._calls[self._asked(slot, shard)] = slot
             if replica + 1 < len(slots):
                 self._due.append((now + _HEDGE * self._deadline, shard, replica + 1))
+
+    def _asked(self, slot: _Slot, shard: int) -> Any:
+        try:
+            return slot.actor.answer.remote(self._requests[shard], self._versions[shard])
+        except TypeError as error:
+            why = str(error).strip().splitlines()[0]
+            raise ValueError(f"method, f: what is asked must travel to other processes, by pickle: {why}") from None
 
     def _settle(self, call: Any) -> None:
         slot = self._calls.pop(call)

@@ -349,6 +349,23 @@ def test_a_shard_of_another_version_is_refused_by_name(folder: Path) -> None:
     assert [record.last_error is None for record in model.health()] == [True, False, True]
 
 
+def test_files_are_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    original = LogLinear.load
+
+    def load(path: Path, *given: Any, **named: Any) -> LogLinear:
+        loaded.append(Path(path).name)
+        return original(path, *given, **named)
+
+    monkeypatch.setattr(LogLinear, "load", load)
+    for mode in ("r", "r+"):
+        loaded.clear()
+        with ShardedModel.connect(folder, engine="threads", mode=mode) as model:  # type: ignore[arg-type]
+            model(THETAS).sample(1)
+            model.health()
+        assert loaded == ["shard-000", "shard-001", "shard-002"]
+
+
 def test_a_missing_shard_can_be_left_out_and_the_answer_says_so(folder: Path) -> None:
     model = ShardedModel.connect(folder, engine="threads", missing="partial")
     assert model(THETAS).sample(2, rng=0).coverage == 1.0

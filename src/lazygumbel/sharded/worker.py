@@ -127,7 +127,7 @@ class ShardWorker:
         if held is None or version != str(held.version):
             with self._lock:
                 held = self._held
-                if held is None or (not self._writes and version in (None, self._on_disk())):
+                if held is None or (not self._writes and self._replaced(held, version)):
                     held = self._open()
         if version not in (None, str(held.version)):
             raise _OtherVersion(other_version(self._folder, str(held.version), str(version)))
@@ -154,6 +154,11 @@ class ShardWorker:
             if self._on_disk() == str(before):  # or it was changed while it was read
                 return _Held(before, model)
         raise ValueError(f"{self._folder} is changed so often that it cannot be read; try again later")
+
+    def _replaced(self, held: _Held, version: str | None) -> bool:
+        """Whether there are other files than those that are held, which are asked for."""
+        found = self._on_disk()
+        return found != str(held.version) and version in (None, found)
 
     def _on_disk(self) -> str:
         try:

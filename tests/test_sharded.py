@@ -154,6 +154,27 @@ def test_equal_seeds_give_equal_draws(sharded: ShardedModel) -> None:
     assert (first != second).any()
 
 
+def test_keyed_draws_are_the_same_however_rows_are_split(sharded: ShardedModel, whole: LogLinear) -> None:
+    """Noise by seed, theta and row: equal to those of the unsplit model, with exclusions and without replacement."""
+    for theta in (THETAS, THETAS[0], np.tile(THETAS[:2], (2, 1))):
+        for exclude in (None, np.arange(850, 1_640)):
+            for verb in ("sample", "sample_without_replacement"):
+                mine, other = (
+                    getattr(model(theta, temperature=2.0), verb)(30, method=lg.Keyed(), rng=4, exclude=exclude)
+                    for model in (sharded, whole)
+                )
+                np.testing.assert_array_equal(mine.ids, other.ids)
+                np.testing.assert_allclose(mine.values, other.values, rtol=1e-5)
+                assert mine.label == other.label == "exact"
+    twice = sharded(np.tile(THETAS[0], (2, 1))).sample(30, method=lg.Keyed(), rng=4).ids
+    assert (twice[:, 0] != twice[:, 1]).any()  # a theta that comes again has other noise
+    np.testing.assert_array_equal(twice[:, 0], whole(THETAS[0]).sample(30, method=lg.Keyed(), rng=4).ids)
+    others = sharded(THETAS).sample(30, method=lg.Keyed(), rng=5).ids
+    assert (others != sharded(THETAS).sample(30, method=lg.Keyed(), rng=4).ids).any()
+    drawn = sharded(THETAS[0]).sample(20_000, method=lg.Keyed(), rng=1)
+    assert chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0])) > 1e-3
+
+
 def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel) -> None:
     ids = np.array([[0, 1_999], [902, 900]])
     np.testing.assert_array_equal(sharded.features.gather(ids), ROWS[ids])

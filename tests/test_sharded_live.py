@@ -123,6 +123,23 @@ def test_draws_over_changed_rows_follow_the_softmax(two: Path) -> None:
     assert chi_square_p(drawn.ids, unchanged / unchanged.sum()) < 1e-6  # the control
 
 
+def test_keyed_draws_stay_while_other_rows_come_and_go(two: Path) -> None:
+    """Over segments within shards: ids of the model are what noise hangs on, and the same rows are drawn in one."""
+    with writer(two) as model:
+        ids = model.add(MORE[:30], [f"new {i}" for i in range(30)])
+        model.remove(np.arange(0, 300, 2))
+        model.replace([1, 599], MORE[30:32])
+        drawn = model(THETAS).sample(200, method=lg.Keyed(), rng=3).ids
+        ordered = model(THETAS).sample_without_replacement(20, method=lg.Keyed(), rng=3).ids
+        rows = np.zeros((int(ids[-1]) + 1, D), dtype=np.float32)
+        rows[model.ids] = model.features.gather(model.ids)
+    gone = np.setdiff1d(np.arange(len(rows)), np.concatenate([np.arange(1, 300, 2), np.arange(300, N), ids]))
+    whole = lg.LogLinear.build(rows)(THETAS)
+    np.testing.assert_array_equal(drawn, whole.sample(200, method=lg.Keyed(), rng=3, exclude=gone).ids)
+    expected = whole.sample_without_replacement(20, method=lg.Keyed(), rng=3, exclude=gone).ids
+    np.testing.assert_array_equal(ordered, expected)
+
+
 def test_rows_go_to_the_emptiest_shard(two: Path) -> None:
     with writer(two) as model:
         sizes: list[list[int]] = []

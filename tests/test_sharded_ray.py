@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazygumbel import Features, LogLinear, get_threads
+from lazygumbel import Features, Keyed, LogLinear, get_threads
 from lazygumbel.sharded import Health, ShardedModel, ShardError
 from statistics_helpers import make_rows
 
@@ -132,6 +132,10 @@ def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, re
             np.testing.assert_array_equal(ids, theirs.sample_without_replacement(9, rng=2, exclude=exclude).ids)
             np.testing.assert_array_equal(mine.top_k(400, exclude=exclude).ids, theirs.top_k(400, exclude=exclude).ids)
             np.testing.assert_array_equal(mine.mode(exclude=exclude).ids, theirs.mode(exclude=exclude).ids)
+        keyed = mine.sample(9, method=Keyed(), rng=2).ids
+        np.testing.assert_array_equal(
+            keyed, LogLinear.build(ROWS)(theta, temperature=0.5).sample(9, method=Keyed(), rng=2).ids
+        )
         asked = np.zeros((3, *theta.shape[:-1]), dtype=np.int64) + 1_499
         np.testing.assert_array_equal(mine.log_prob(asked).value, theirs.log_prob(asked).value)
     np.testing.assert_array_equal(model.features.gather([3, 1_499]), ROWS[[3, 1_499]])

@@ -32,8 +32,9 @@ SETTINGS = {
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
+    "worker_niceness": 0,
 }
-"""A node that is gone is noticed after one second, not after thirteen."""
+"""A node that is gone is noticed after one second, not after thirteen; workers do not give way to other tests."""
 STORE = 78 * 2**20
 
 
@@ -120,6 +121,27 @@ def test_the_command_line_asks_shards_on_a_cluster(cluster: Cluster, folder: Pat
     assert json.loads(done.stdout)["ids"] == reference(ROWS[7]).sample(20, rng=5).ids.tolist()
 
 
+OWN = """
+import os
+import numpy as np
+from lazygumbel.sharded import ShardedModel
+with ShardedModel.connect({folder!r}) as model:
+    drawn = model(np.array({theta})).sample(20, rng=5)
+    nice = {{os.getpriority(os.PRIO_PROCESS, record.pid) for record in model.health()}}
+    assert nice == {{os.getpriority(os.PRIO_PROCESS, 0)}}, nice  # workers do not give way to others
+    print(drawn.ids.tolist())
+import ray
+assert not ray.is_initialized()
+"""
+
+
+def test_without_an_address_a_cluster_is_started_on_this_machine(folder: Path, reference: ShardedModel) -> None:
+    code = OWN.format(folder=str(folder), theta=THETAS[0].tolist())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == reference(THETAS[0]).sample(20, rng=5).ids.tolist()
+
+
 def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, reference: ShardedModel) -> None:
     assert_right(model, reference)
     for theta in (THETAS, THETAS[0]):
@@ -158,15 +180,13 @@ def test_functions_travel_to_workers_and_their_faults_come_back(model: ShardedMo
     np.testing.assert_array_equal(audit.miss, reference.audit(THETAS, exclude=[3]).miss)
 
 
-def test_each_worker_has_threads_of_its_own(cluster: Cluster, model: ShardedModel, folder: Path) -> None:
-    def threads(connected: ShardedModel) -> list[int]:
-        slots = connected._shards._engine._all()  # type: ignore[attr-defined]
-        return ray.get([slot.actor.__ray_call__.remote(lambda _: get_threads()) for slot in slots])
+def threads_of(model: ShardedModel) -> list[int]:
+    slots = model._shards._engine._all()  # type: ignore[attr-defined]
+    return ray.get([slot.actor.__ray_call__.remote(lambda _: get_threads()) for slot in slots])
 
-    assert threads(model) == [1, 1, 1]  # one core is reserved for each
-    assert get_threads() != 3
-    with ShardedModel.connect(folder, address=cluster.address, cpus=0.0) as shared:
-        assert threads(shared) == [get_threads()] * 3
+
+def test_each_worker_has_as_many_threads_as_cores_are_reserved_for_it(model: ShardedModel) -> None:
+    assert threads_of(model) == [1, 1, 1]
 
 
 def test_shards_are_spread_over_nodes(model: ShardedModel) -> None:
@@ -197,6 +217,7 @@ def test_a_stopped_worker_misses_the_deadline_and_is_named(cluster: Cluster, fol
         for missing in ("raise", "partial")
     )
     with short, partial:
+        assert threads_of(short) == [get_threads()] * 3  # where none are reserved
         stopped = [connected.health()[2].pid for connected in (short, partial)]
         for process in stopped:
             os.kill(process or 0, signal.SIGSTOP)

@@ -21,7 +21,8 @@ def join(ray: Any, address: str | None, cpus: float) -> bool:
         own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         # Ray would have workers give way to everything else that the machine does, and callers wait for them.
         own["_system_config"] = {"worker_niceness": 0}
-        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
+        # "local", as without it Ray would join whichever cluster was last started on this machine.
+        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
         return True
     try:
         _knock(address)

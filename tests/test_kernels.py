@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
+from scipy.stats import chisquare
 
 from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
@@ -42,6 +43,9 @@ from lazygumbel.kernels.types import (
     WORDS,
     Asked,
     Batch,
+    Entry,
+    Few,
+    First,
     Found,
     Outlook,
     Race,
@@ -743,6 +747,81 @@ def test_race_thetas(d: int, distinct: bool) -> None:
     assert np.abs(found.rows - expected.rows).max() <= 1
     for b in range(12):
         assert not np.isin(found.positions[b], np.arange(b % 4)).any()
+
+
+def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
+    """Some rows without an index, of which the third, and so on, are dead."""
+    rows = np.random.default_rng(3).normal(size=(count, held.d)).astype(np.float32)
+    seeds = np.arange(len(thetas), dtype=np.uint64)
+    return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds, 1000 + np.arange(count))
+
+
+@pytest.mark.parametrize("count", [0, 50])
+def test_race_parts(count: int) -> None:
+    """As the twin, and as the races of each part alone, of which the first to fire is taken."""
+    held = case(33, (2, 2), 0.5, FULL)
+    index, alone = held.index, case(33, (2, 2), 0.5, FULL)
+    asked, batch, _ = batch_of(held, 6, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
+    other = batch._replace(seeds=batch.seeds + np.uint64(1))
+    few, results = few_of(held, batch.thetas, count), []
+    for twin in (compiled, reference):
+        room, first = [race_of(index, nobody) for _ in range(2)], First.room(6, 4)
+        entries = tuple(
+            Entry(index.stored, asked, each, race, Found.room(6, 4), 100 * p + np.arange(index.features.n), 10**6)
+            for p, (each, race) in enumerate(zip((batch, other), room, strict=True))
+        )
+        for start, stop in ((3, 6), (0, 3)):
+            twin.open_race(index.stored, batch.excluded, room[0])
+            twin.race_parts(entries, few, (start, stop), np.zeros(3, dtype=np.int64), first)
+        results.append(first)
+    found, expected = results
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(found.violations, expected.violations)
+    assert not found.undone.any() and not expected.undone.any()
+    singly = []
+    for each in (batch, other):
+        race, own = race_of(alone.index, nobody), Found.room(6, 4)
+        compiled.open_race(alone.index.stored, batch.excluded, race)
+        claims = np.zeros(3, dtype=np.int64)
+        compiled.race_thetas(alone.index.stored, asked, each, (0, 6), race, claims, (10**6, False), own)
+        singly.append(own.values)
+    if count:
+        last = First.room(6, 4)
+        for b in range(6):
+            compiled.draw_few(few, b, last)
+        singly.append(last.values)
+        assert (last.rows == count).all() and not (np.isin(last.ids, 1002 + 3 * np.arange(count))).any()
+    np.testing.assert_array_equal(found.values, np.max(singly, axis=0))
+
+
+def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None:
+    held = case(3, (2, 2), 0.5, FULL)
+    few = few_of(held, np.ones((1, 3), dtype=np.float32), 20)
+    first = First.room(1, 40_000)
+    compiled.draw_few(few, 0, first)
+    weights = np.exp(few.rows.astype(np.float64).sum(axis=1) * few.scale)
+    counts = np.bincount(first.ids[0] - 1000, minlength=20)
+    assert not counts[few.dead].any()
+    left = np.where(few.dead, 0.0, weights)[~few.dead]
+    assert chisquare(counts[~few.dead], 40_000 * left / left.sum()).pvalue > 1e-3
+    flat = left**0.9  # a control: another temperature
+    assert chisquare(counts[~few.dead], 40_000 * flat / flat.sum()).pvalue < 1e-6
+    mean = first.values.mean() - np.log(left.sum())  # Gumbel
+    assert abs(mean - np.euler_gamma) < 5 * np.pi / np.sqrt(6 * 40_000)
+
+
+def test_a_race_that_is_broken_off_is_undone() -> None:
+    held = case(33, (2, 2), 0.5, FULL)
+    asked, batch, _ = batch_of(held, 2, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
+    few = few_of(held, batch.thetas, 5)
+    race, first = race_of(held.index, nobody), First.room(2, 4)
+    entry = Entry(held.index.stored, asked, batch, race, Found.room(2, 4), np.arange(held.index.features.n), 0)
+    compiled.open_race(held.index.stored, batch.excluded, race)
+    compiled.race_parts((entry,), few, (0, 2), np.zeros(3, dtype=np.int64), first)
+    assert first.undone.all() and (first.ids >= 1000).all()
 
 
 @pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])

@@ -37,6 +37,9 @@ __all__ = [
     "Batch",
     "Ceilings",
     "Coded",
+    "Entry",
+    "Few",
+    "First",
     "Found",
     "Outlook",
     "Proposals",
@@ -275,6 +278,59 @@ class Found(NamedTuple):
         positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
         drawn, rows, violations = whole
         return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
+
+
+class Entry(NamedTuple):
+    """A batch over one index, and room to race it in."""
+
+    stored: Stored
+    asked: Asked
+    batch: Batch
+    race: "Race"
+    found: Found
+    ids: npt.NDArray[np.int64]
+    """Of each position, (n,)."""
+    patience: int
+    """Proposals that may be refused: see `draw`."""
+
+
+class Few(NamedTuple):
+    """Thetas over rows so few that every one is scored, and what is drawn of them."""
+
+    rows: npt.NDArray[np.float32]
+    """(m, d)"""
+    dead: npt.NDArray[np.bool_]
+    """Which of them may not be drawn: not all, (m,)."""
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    scale: float
+    """Inner products times this are logits, natural ones."""
+    seeds: npt.NDArray[np.uint64]
+    """(B,)"""
+    ids: npt.NDArray[np.int64]
+    """(m,)"""
+
+
+class First(NamedTuple):
+    """Of each draw what fired first, in whichever part."""
+
+    ids: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    undone: npt.NDArray[np.bool_]
+    """Whether some part drew too few, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "First":
+        """For so many thetas and draws."""
+        rows, violations = np.empty((2, thetas), dtype=np.int64)
+        ids, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
+        return cls(ids, values, rows, violations, np.empty(thetas, dtype=np.bool_))
 
 
 class Outlook(NamedTuple):

@@ -223,8 +223,10 @@ def test_a_change_is_seen_at_once_and_a_distribution_keeps_its_rows(index):
     assert model.add(rows_of(3, 2)).tolist() == [601, 602]  # ids are never given again
 
 
+@pytest.mark.parametrize("sparse", [0, 8], ids=["sorted", "by table"])
 @pytest.mark.parametrize("index", INDEXES)
-def test_compact_keeps_ids_and_answers(index):
+def test_compact_keeps_ids_and_answers(index, sparse, monkeypatch):
+    monkeypatch.setattr("lazygumbel.live.sources._SPARSE", sparse)
     model, held = churned(index)
     expected = model(THETAS).log_partition(method=lg.Exhaustive()).value
     for rebuild in (False, True):

@@ -204,6 +204,13 @@ def test_removed_ids_are_refused_by_every_verb(changed):
     assert len(held) == model.features.n
 
 
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, 1e-310])
+def test_temperatures_are_refused_as_by_rows_that_never_changed(changed, temperature):
+    for ask in (changed[0], build(ExactIndex)):
+        with pytest.raises(ValueError, match="temperature must be"):
+            ask(np.zeros(D), temperature=temperature).sample()
+
+
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_change_is_seen_at_once_and_a_distribution_keeps_its_rows(index):
     model = build(index)

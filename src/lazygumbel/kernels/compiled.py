@@ -4,7 +4,7 @@ from lazygumbel.kernels.boxing import enter, prepare, sample_to, weigh_sample
 from lazygumbel.kernels.codes import lookup_tables, scan
 from lazygumbel.kernels.contest import assist, assist_theta, open_race, race_thetas, set_reference, settle
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
-from lazygumbel.kernels.parts import draw_few, race_parts
+from lazygumbel.kernels.parts import draw_few, race_part
 from lazygumbel.kernels.race import all_ceilings, draw, refine, temper
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 from lazygumbel.kernels.strata import sample_strata, score_wide
@@ -26,7 +26,7 @@ __all__ = [
     "move_codes",
     "open_race",
     "prepare",
-    "race_parts",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",

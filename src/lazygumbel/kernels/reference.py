@@ -59,7 +59,7 @@ __all__ = [
     "move_codes",
     "open_race",
     "prepare",
-    "race_parts",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",
@@ -601,38 +601,36 @@ def race_thetas(
         found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
 
 
-def draw_few(few: Few, b: int, first: First) -> None:
-    """Draws of theta b from a few rows, every one of which is scored."""
-    logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
-    logits[few.dead] = -np.inf
-    high = logits.max()
-    ends, steps = np.cumsum(np.exp(logits - high)), 2 * np.arange(first.ids.shape[1])
-    first.ids[b] = few.ids[np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")]
-    first.values[b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
-    first.rows[b] = len(few.rows)
+def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
+    """Draws of some thetas of a batch from a few rows, every one of which is scored, where they fire first."""
+    for b in range(*thetas):
+        logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
+        logits[few.dead] = -np.inf
+        high = logits.max()
+        ends, steps = np.cumsum(np.exp(logits - high)), 2 * np.arange(first.ids.shape[1])
+        chosen = np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")
+        values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
+        _merge(few.ids[chosen], values, first, b)
+        first.rows[b] += len(few.rows)
 
 
-def race_parts(entries: tuple[Entry, ...], few: Few, part: tuple[int, int], claims: Ints, first: First) -> None:
-    """Race some thetas of a batch over several indexes, and draw for them of a few rows, if there are any.
+def race_part(entry: Entry, thetas: tuple[int, int], claims: Ints, opened: bool, first: First) -> None:
+    """Race some thetas of a batch, for none of which anything is excluded, over one of several indexes."""
+    found, rules = entry.found, (entry.patience, False)
+    if not opened:
+        open_race(entry.stored, entry.batch.excluded[:0], entry.race)
+    race_thetas(entry.stored, entry.asked, entry.batch, thetas, entry.race, claims, rules, found)
+    for b in range(*thetas):
+        drawn = int(found.drawn[b])
+        _merge(entry.ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)
+        first.rows[b] += found.rows[b]
+        first.violations[b] += found.violations[b]
+        first.undone[b] |= drawn < entry.batch.wanted[b]
 
-    The race of the first index is open for the first theta, and `claims` are its own.
-    """
-    for b in range(*part):
-        first.values[b], first.rows[b], first.violations[b], first.undone[b] = -np.inf, 0, 0, False
-        if len(few.rows):
-            draw_few(few, b, first)
-    for k, one in reversed(list(enumerate(entries))):
-        if k > 0:
-            open_race(one.stored, one.batch.excluded[:0], one.race)
-        own = np.zeros(3, dtype=np.int64) if k > 0 else claims
-        race_thetas(one.stored, one.asked, one.batch, part, one.race, own, (one.patience, False), one.found)
-        for b in range(*part):
-            drawn = int(one.found.drawn[b])
-            wins = np.flatnonzero(one.found.values[b, :drawn] > first.values[b, :drawn])
-            first.values[b, wins], first.ids[b, wins] = one.found.values[b, wins], one.ids[one.found.positions[b, wins]]
-            first.rows[b] += one.found.rows[b]
-            first.violations[b] += one.found.violations[b]
-            first.undone[b] |= drawn < one.batch.wanted[b]
+
+def _merge(ids: Ints, values: Floats, first: First, b: int) -> None:
+    wins = np.flatnonzero(values > first.values[b, : len(values)])
+    first.values[b, wins], first.ids[b, wins] = values[wins], ids[wins]
 
 
 def _share_at(shares: Floats, place: float) -> int:

@@ -327,10 +327,10 @@ class First(NamedTuple):
 
     @classmethod
     def room(cls, thetas: int, size: int) -> "First":
-        """For so many thetas and draws."""
-        rows, violations = np.empty((2, thetas), dtype=np.int64)
-        ids, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
-        return cls(ids, values, rows, violations, np.empty(thetas, dtype=np.bool_))
+        """For so many thetas and draws: nothing has fired."""
+        rows, violations = np.zeros((2, thetas), dtype=np.int64)
+        ids, values = np.zeros((thetas, size), dtype=np.int64), np.full((thetas, size), -np.inf)
+        return cls(ids, values, rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
 class Outlook(NamedTuple):

@@ -1,7 +1,7 @@
 """`LiveDistribution`: what `MergedDistribution` is, with a shorter way to the draws that are asked for most.
 
-Default draws need no more of a part than its race. So thetas are checked once, all parts are raced in one call, the
-small ones while another thread begins to scan the large one, and what fires first is found there.
+Default draws need no more of a part than its race. So thetas are checked once, small parts are raced while another
+thread begins to scan the large one, and kernels keep what fires first.
 """
 
 import os
@@ -82,22 +82,17 @@ class LiveDistribution(MergedDistribution):
 
         def run(start: int, stop: int) -> None:
             with ExitStack() as stack:
-                entries = tuple(
-                    Entry(
-                        heat.index.stored,
-                        heat.asked,
-                        heat.batch,
-                        stack.enter_context(heat.index.room()),
-                        heat.found,
-                        part.stored_ids,
-                        patience_of(heat.query),
-                    )
-                    for heat, part in zip(heats, parts, strict=False)
-                )
-                claims = np.zeros(3, dtype=np.int64)
-                heats[0].open(start, entries[0].race, claims)
-                kernels.race_parts(entries, few, (start, stop), claims, first)
-                claims[OVER] = 1
+                rooms = [stack.enter_context(heat.index.room()) for heat in heats]
+                claims = np.zeros((len(heats), 3), dtype=np.int64)
+                heats[0].open(start, rooms[0], claims[0])
+                if len(few.rows):
+                    kernels.draw_few(few, (start, stop), first)
+                for p in reversed(range(len(heats))):
+                    heat = heats[p]
+                    ids, patience = parts[p].stored_ids, patience_of(heat.query)
+                    entry = Entry(heat.index.stored, heat.asked, heat.batch, rooms[p], heat.found, ids, patience)
+                    kernels.race_part(entry, (start, stop), claims[p], p == 0, first)
+                claims[0, OVER] = 1
 
         in_turns(run, len(thetas))
         reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)
@@ -121,7 +116,7 @@ class LiveDistribution(MergedDistribution):
         drawn = [heat.drawn(b) for heat in heats]
         first.values[b] = -np.inf
         if len(few.rows):
-            kernels.draw_few(few, b, first)
+            kernels.draw_few(few, (b, b + 1), first)
         for part, one in zip(self._segments, drawn, strict=False):
             wins = one.values > first.values[b]
             first.values[b, wins], first.ids[b, wins] = one.values[wins], part.ids[one.ids[wins]]

@@ -1,6 +1,7 @@
 """A race with ceilings of every theta of a batch: what `Bounded`, `Calibrated` and `Exhaustive` have in common."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import NamedTuple, TypeVar
 
@@ -71,7 +72,8 @@ class Rules(NamedTuple):
     distinct: bool
 
 
-class Heat(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Heat:
     """The races of a batch over one index, ready to be run."""
 
     index: PartitionIndex

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.kernels.types import OVER, Batch, Found
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
-from lazygumbel.threads import assist, map_threads
+from lazygumbel.threads import map_threads
 
 __all__ = [
     "LEAST_DELTA",
@@ -85,22 +86,13 @@ def race(
     found, each = Found.room(query.size, rules.size + rules.distinct), (patience_of(query), rules.distinct)
 
     def run(first: int, last: int, *, shared: bool = False) -> None:
-        with index.room() as race:
-            claims = np.zeros(3, dtype=np.int64)
-            kernels.open_race(
-                index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
-            )
-            if shared:
-                assist(kernels.assist_theta, index.stored, asked, batch, race, claims)
-            if query.size == 1:
-                meanwhile()
-            kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
-            claims[OVER] = 1
+        with index.room() as race, helped(shared) as desk:
+            kernels.race_thetas(index.stored, asked, batch, (first, last), race, desk, each, found)
 
+    meanwhile()
     if query.size == 1:
         run(0, 1, shared=rules.calibration is None and index.shares(1))
     else:
-        meanwhile()
         starts = range(0, query.size, _THETAS_AT_ONCE)
         list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, query.size) for start in starts)))
     return [_drawn(query, b, index, rules, batch, found, int(seeds[b])) for b in range(query.size)]

@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import inf
 from threading import Thread
-from typing import NamedTuple
+from time import sleep
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,21 +21,24 @@ from scipy.stats import chisquare
 
 from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
+from lazygumbel.indexes.partition.cost import for_sums
 from lazygumbel.indexes.partition.sketch import Coder
-from lazygumbel.kernels import codes, compiled, contest, reference, strata
+from lazygumbel.kernels import boxing, codes, compiled, contest, reference, strata, top
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
 from lazygumbel.kernels.types import (
+    AWAITED,
     BIAS,
     BLOCK,
     BYTES,
     CELL,
     CHUNK,
     COUNT,
+    DESK,
     FLOOR,
     FULL,
     GAINS,
-    OVER,
+    PACKED,
     REFERENCE,
     SCORED,
     SEGMENT,
@@ -43,7 +49,6 @@ from lazygumbel.kernels.types import (
     WORDS,
     Asked,
     Batch,
-    Entry,
     Few,
     First,
     Found,
@@ -54,6 +59,10 @@ from lazygumbel.kernels.types import (
 )
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
+NOBODY = np.empty(0, dtype=np.int64)
+"""The desk of a scan that is not shared."""
+_CLAIMED = 2
+"""Its entry that counts claims."""
 LENGTHS = 1, 2, 3, 7, 15, 16, 17, 33, 70
 """Of rows: below, at and above the width of a vector."""
 
@@ -62,7 +71,7 @@ def test_every_kernel_has_a_twin_and_is_named_here() -> None:
     assert set(kernels.__all__) == set(compiled.__all__) == set(reference.__all__)
     with open(__file__) as file:
         text = file.read()
-    assert [name for name in kernels.__all__ if f"compiled.{name}(" not in text] == []
+    assert [name for name in kernels.__all__ if f"compiled.{name}" not in text] == []
 
 
 def test_add_by_cell() -> None:
@@ -87,8 +96,9 @@ def test_add_pairs() -> None:
 
 def test_kernels_release_the_lock_and_are_kept_on_disk() -> None:
     for name in compiled.__all__:
-        homes = compiled, codes, contest, strata  # the last three: what `boxing` gives names to
-        dispatcher = next(found for home in homes if hasattr(found := getattr(home, name, None), "targetoptions"))
+        homes = compiled, contest, strata, top, boxing  # what `boxing` gives names to is behind these
+        named = (getattr(home, one, None) for one in (name, f"_{name}") for home in homes)
+        dispatcher = next(one for one in named if getattr(one, "targetoptions", {}).get("nogil"))
         assert dispatcher.targetoptions["nogil"] and not dispatcher.targetoptions.get("parallel")
 
 
@@ -731,15 +741,10 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
 def test_race_thetas(d: int, distinct: bool) -> None:
     held = case(d, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 12, 5)
-    expected, race, claims = Found.room(12, 5), race_of(held.index, nobody), np.zeros(3, dtype=np.int64)
+    expected, race = Found.room(12, 5), race_of(held.index, nobody)
     for first, last in ((4, 12), (0, 4)):  # in whatever order
-        compiled.open_race(
-            held.index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
-        )
-        claims[:] = 0
-        compiled.race_thetas(held.index.stored, asked, batch, (first, last), race, claims, (10**6, distinct), found)
-    reference.open_race(held.index.stored, batch.excluded[: batch.ends[0]], race)
-    reference.race_thetas(held.index.stored, asked, batch, (0, 12), race, claims, (10**6, distinct), expected)
+        compiled.race_thetas(held.index.stored, asked, batch, (first, last), race, NOBODY, (10**6, distinct), found)
+    reference.race_thetas(held.index.stored, asked, batch, (0, 12), race, NOBODY, (10**6, distinct), expected)
     np.testing.assert_array_equal(found.positions, expected.positions)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
     for name in ("drawn", "violations", "far"):
@@ -764,6 +769,7 @@ def test_race_part(count: int) -> None:
     asked, batch, _ = batch_of(held, 6, 4)
     batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
     few, race, results = few_of(held, batch.thetas, count), race_of(index, nobody), []
+    desk = np.empty(0, dtype=np.int64)
     for twin in (compiled, reference):
         first, alone = First.room(6, 4), []
         for start, stop in ((3, 6), (0, 3)) if count else ():
@@ -771,13 +777,10 @@ def test_race_part(count: int) -> None:
         alone += [first.values.copy()] if count else []
         for p in range(2):
             each = batch._replace(seeds=batch.seeds + np.uint64(p))
-            entry = Entry(index.stored, asked, each, race, Found.room(6, 4), 1000 * (p + 1) + given, 10**6)
-            for start, stop in ((3, 6), (0, 3)):
-                opened = start > 0
-                if opened:
-                    twin.open_race(index.stored, batch.excluded, race)
-                twin.race_part(entry, (start, stop), np.zeros(3, dtype=np.int64), opened, first)
-            alone.append(entry.found.values)
+            found, ids = Found.room(6, 4), 1000 * (p + 1) + given
+            for thetas in ((3, 6), (0, 3)):
+                twin.race_part(index.stored, asked, each, thetas, race, desk, 10**6, found, ids, first)
+            alone.append(found.values)
         np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
         assert not first.undone.any() and (first.rows > count).all()
         results.append(first)
@@ -810,57 +813,124 @@ def test_a_race_that_is_broken_off_is_undone() -> None:
     batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
     few = few_of(held, batch.thetas, 5)
     race, first = race_of(held.index, nobody), First.room(2, 4)
-    entry = Entry(held.index.stored, asked, batch, race, Found.room(2, 4), np.arange(held.index.features.n), 0)
+    ids, desk, found = np.arange(held.index.features.n), np.empty(0, dtype=np.int64), Found.room(2, 4)
     compiled.draw_few(few, (0, 2), first)
-    compiled.open_race(held.index.stored, batch.excluded, race)
-    compiled.race_part(entry, (0, 2), np.zeros(3, dtype=np.int64), True, first)
+    compiled.race_part(held.index.stored, asked, batch, (0, 2), race, desk, 0, found, ids, first)
     assert first.undone.all() and (first.ids >= 100_000).all()
 
 
-@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])
-def test_enter_is_the_same_with_an_assistant(held: Case) -> None:
-    """On another thread, which may come early, late or never; also where ceilings are out of range at first."""
-    index, asked, number = held.index, held.asked(), np.uint64(5)
-    runs, powers = [], []
-    for helped in ("never", "early", "late", "meanwhile", "by the twin"):
-        race, claims = race_of(index, some), np.zeros(3, dtype=np.int64)
-        claims[OVER] = helped != "meanwhile"  # otherwise it would linger
-        arguments = index.stored, asked, held.theta, number, race, claims
-        if helped == "early":
-            compiled.assist(*arguments)
-        if helped == "meanwhile":
-            thread = Thread(target=compiled.assist, args=arguments)
-            thread.start()
-        found = reference.enter(*arguments) if helped == "by the twin" else compiled.enter(*arguments)
-        if helped == "late":
-            compiled.assist(*arguments)
-        if helped == "meanwhile":
-            claims[OVER] = 1
-            thread.join()
-        runs.append((race.ceilings.copy(), race.weights.copy(), race.sums.copy()))
-        powers.append(found[1].power)
-    for ceilings, weights, sums in runs[1:-1]:
-        np.testing.assert_array_equal(ceilings, runs[0][0])
-        np.testing.assert_array_equal(weights, runs[0][1])
-        np.testing.assert_array_equal(sums, runs[0][2])
-    np.testing.assert_allclose(runs[-1][2], runs[0][2], rtol=2e-2)
-    np.testing.assert_allclose(powers, powers[0], rtol=1e-6)
-    assert (powers[0] > 1.0) == (held.temperature < 0.01)
+@contextmanager
+def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
+    """A thread that helps whenever it is called, until the end."""
+    asleep, bell = os.pipe()
+    os.close(bell)
+    compiled.serve(asleep, desk)  # returns at once; from now on it is compiled
+    os.close(asleep)
+    asleep, bell = os.pipe()
+    thread = Thread(target=compiled.serve, args=(asleep, desk))
+    thread.start()
+
+    def call() -> None:
+        desk[AWAITED] = 1
+        os.write(bell, b"!")
+        sleep(1e-4)  # time to wake; a scan of a few rows takes less
+
+    try:
+        yield call
+    finally:
+        desk[AWAITED] = 0
+        os.close(bell)
+        thread.join(timeout=60)
+        os.close(asleep)
+        assert not thread.is_alive()
 
 
-def test_a_theta_alone_has_the_assistant_of_a_batch() -> None:
+def entered(
+    held: Case, enter: Callable[..., tuple[Any, Any, Any]], desk: np.ndarray, call: Callable[[], None] = lambda: None
+) -> tuple[list[np.ndarray], float]:
+    index, asked, race = held.index, held.asked(), race_of(held.index, some)
+    call()
+    _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, desk)
+    return [race.ceilings, race.weights, race.sums], ceilings.power
+
+
+@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL, n=20_000), case(40, (6, 3), 0.001, BYTES)])
+def test_enter_is_the_same_with_a_helper(held: Case) -> None:
+    """On another thread, which comes in time or not at all; also where ceilings are out of range at first."""
+    alone, power = entered(held, compiled.enter, NOBODY)
+    desk = np.zeros(DESK, dtype=np.int64)  # where nobody comes
+    found = [entered(held, compiled.enter, desk)]
+    without, joined = desk[_CLAIMED], 0
+    with helper_at(desk) as call:
+        for _ in range(100):
+            found.append(entered(held, compiled.enter, desk, call))
+            joined += desk[_CLAIMED] > without  # either thread claims one piece more than there are
+            desk[AWAITED] = 0
+    assert joined > 0
+    for arrays, other in found:
+        assert other == power
+        for mine, theirs in zip(arrays, alone, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    twin, other = entered(held, reference.enter, NOBODY)
+    np.testing.assert_allclose(twin[2], alone[2], rtol=2e-2)
+    np.testing.assert_allclose(other, power, rtol=1e-6)
+    assert (power > 1.0) == (held.temperature < 0.01)
+
+
+def test_a_helper_who_comes_late_touches_nothing() -> None:
+    desk = np.zeros(DESK, dtype=np.int64)
+    desk[8:] = -1  # no addresses: to read a run from here would end the process
+    with helper_at(desk) as call:
+        for _ in range(20):
+            call()
+            desk[AWAITED] = 0
+
+
+def test_what_is_packed_is_read_back() -> None:
+    """By kernels that take words: their answers are of the tuples that were packed last."""
     held = case(33, (4, 3), 0.5, SHORT, FULL)
-    asked, batch, found = batch_of(held, 1, 5)
-    again = Found.room(1, 5)
-    for room, helped in ((found, False), (again, True)):
-        race, claims = race_of(held.index, nobody), np.zeros(3, dtype=np.int64)
-        claims[OVER] = 1
-        if helped:
-            compiled.assist_theta(held.index.stored, asked, batch, race, claims)
-            assert claims[1] > 0  # it did some of the work
-        compiled.race_thetas(held.index.stored, asked, batch, (0, 1), race, claims, (10**6, False), room)
-    np.testing.assert_array_equal(found.positions, again.positions)
-    np.testing.assert_array_equal(found.values, again.values)
+    stored, race = held.index.stored, race_of(held.index, nobody)
+    fewer = stored._replace(alive=np.zeros_like(stored.alive), words=np.zeros(PACKED, dtype=np.int64))
+    fewer.alive.flags.writeable = False
+    compiled.pack_stored(fewer)
+    for packed, expected in ((fewer, 0), (stored, stored.alive)):
+        race.changed[0] = -1
+        compiled.open_race(packed, nobody, race)
+        np.testing.assert_array_equal(race.alive, expected)
+    other = Race(*(array.copy() for array in race))
+    compiled.pack_race(other)
+    compiled.open_race(stored, np.arange(BLOCK), other)
+    assert other.alive[0] == 0 and race.alive[0] == stored.alive[0]
+
+
+@pytest.mark.parametrize("d", [3, 33])
+def test_sample_theta(d: int) -> None:
+    held = case(d, (2, 2), 0.5, FULL)
+    index, rules = held.index, (0.05, 1e6, (10.0, 10.0))
+    asked, seeds = index.estimate(held.temperature, for_sums(d, index.coder.parts, 0.05)), np.arange(3, dtype=np.uint64)
+    arguments = index.stored, asked, (held.theta, index.layout.slots(some)), seeds
+    race, twin = race_of(index, nobody), race_of(index, nobody)
+    found = compiled.sample_theta(*arguments, race, NOBODY, rules)
+    expected = reference.sample_theta(*arguments, twin, NOBODY, rules)
+    assert len(found.sample.positions) >= 256 and not np.isin(found.sample.positions, some).any()
+    assert abs(len(found.sample.positions) - len(expected.sample.positions)) <= 2
+    if len(found.sample.positions) == len(expected.sample.positions):
+        assert (found.sample.positions == expected.sample.positions).mean() > 0.98
+    np.testing.assert_allclose(found.weighed.mean, expected.weighed.mean, rtol=0.02)
+    np.testing.assert_allclose(found.norm, np.linalg.norm(held.theta), rtol=1e-6)
+    np.testing.assert_allclose(race.state[[COUNT, REFERENCE]], twin.state[[COUNT, REFERENCE]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 10])
+def test_top_theta(k: int) -> None:
+    held = case(33, (4, 3), 0.5, SHORT, FULL)
+    index = held.index
+    arguments = index.stored, held.asked(), held.theta, k, race_of(index, some), NOBODY  # opened anew
+    positions, logits, looked = compiled.top_theta(*arguments)
+    expected, _, _ = reference.top_theta(*arguments)
+    assert set(expected.tolist()) <= set(positions.tolist()) and len(positions) == len(logits) <= looked
+    exact = index.rows.rows.astype(np.float64) @ held.theta.astype(np.float64)
+    assert np.isin(np.argsort(-exact)[:k], positions).mean() > 0.98
 
 
 def test_a_sample_of_nothing_weighs_nothing() -> None:

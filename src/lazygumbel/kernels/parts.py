@@ -3,13 +3,15 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.contest import open_race, race_thetas
+from lazygumbel.kernels.contest import race_thetas
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import uniform
-from lazygumbel.kernels.types import Entry, Few, First
+from lazygumbel.kernels.types import Asked, Batch, Few, First, Found
 
 __all__ = ["draw_few", "race_part"]
+
+_Ints = npt.NDArray[np.int64]
 
 
 @part
@@ -46,15 +48,24 @@ def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
 
 
 @exact_kernel
-def race_part(entry: Entry, thetas: tuple[int, int], claims: npt.NDArray[np.int64], opened: bool, first: First) -> None:
-    found, rules = entry.found, (entry.patience, False)
-    if not opened:
-        open_race(entry.stored, entry.batch.excluded[:0], entry.race)
-    race_thetas(entry.stored, entry.asked, entry.batch, thetas, entry.race, claims, rules, found)
+def race_part(
+    stored: _Ints,
+    asked: Asked,
+    batch: Batch,
+    thetas: tuple[int, int],
+    race: _Ints,
+    desk: _Ints,
+    patience: int,
+    found: Found,
+    ids: _Ints,
+    first: First,
+) -> None:
+    """Of packed tuples: see `boxing`."""
+    race_thetas(stored, asked, batch, thetas, race, desk, (patience, False), found)
     for b in range(thetas[0], thetas[1]):
         for k in range(found.drawn[b]):
             if found.values[b, k] > first.values[b, k]:
-                first.values[b, k], first.ids[b, k] = found.values[b, k], entry.ids[found.positions[b, k]]
+                first.values[b, k], first.ids[b, k] = found.values[b, k], ids[found.positions[b, k]]
         first.rows[b] += found.rows[b]
         first.violations[b] += found.violations[b]
-        first.undone[b] |= found.drawn[b] < entry.batch.wanted[b]
+        first.undone[b] |= found.drawn[b] < batch.wanted[b]

@@ -4,14 +4,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
-from lazygumbel.kernels.decorators import exact_kernel, helper
+from lazygumbel.kernels.contest import enter, open_race, run_of
+from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import lanes_reaching
+from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import position_of, score
-from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, FULL, GROUP, SHORT, TOP, UNIT, Run
+from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, FULL, GROUP, SHORT, TOP, UNIT, Asked, Run
 
-__all__ = ["top_rows"]
+__all__ = ["top_rows", "top_theta"]
 
 _HEAVIEST = 32
 """Blocks that are looked at first, and as many more as k rows fill: they tell about how good the k-th best is."""
@@ -69,7 +71,7 @@ def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], co
     return count
 
 
-@exact_kernel
+@part
 def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
     weights, least = run.race.weights, int(UNIT * (FLOOR + BIAS))
     best, heaviest = np.full(k, -np.inf), np.zeros(_HEAVIEST + k // BLOCK)
@@ -110,3 +112,18 @@ def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.in
                 count += 1
             waits = 0
     return positions[:count], logits[:count], looked
+
+
+@exact_kernel
+def top_theta(
+    stored_words: npt.NDArray[np.int64],
+    asked: Asked,
+    vector: npt.NDArray[np.float32],
+    k: int,
+    race_words: npt.NDArray[np.int64],
+    desk: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
+    stored, race = read_stored(stored_words), read_race(race_words)
+    open_race(stored, np.empty(0, dtype=np.int64), race)
+    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
+    return top_rows(run_of(stored, theta, ceilings, race), k, np.int64(0), race.weights.shape[0])

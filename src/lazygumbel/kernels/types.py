@@ -11,19 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "AWAITED",
     "BIAS",
     "BLOCK",
     "BYTES",
     "CELL",
     "CHUNK",
     "COUNT",
+    "DESK",
     "FIXED_POINT",
     "FLOOR",
     "FULL",
     "GAINS",
     "GROUP",
     "MASS",
-    "OVER",
+    "PACKED",
     "REFERENCE",
     "ROUNDED",
     "SCORED",
@@ -37,7 +39,6 @@ __all__ = [
     "Batch",
     "Ceilings",
     "Coded",
-    "Entry",
     "Few",
     "First",
     "Found",
@@ -47,6 +48,7 @@ __all__ = [
     "Rows",
     "Run",
     "Sample",
+    "Sampled",
     "Sketch",
     "Stored",
     "Theta",
@@ -72,8 +74,10 @@ FIXED_POINT = 0.0013
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
 
-OVER = 2
-"""The last of the three numbers that threads count together: set when what they share is over."""
+AWAITED, DESK = 0, 1024
+"""The entry of a desk that is set while a helper is called for, and how many there are: see `sharing`."""
+PACKED = 512
+"""Words that a packed tuple fits in: see `packed`."""
 
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
@@ -234,6 +238,8 @@ class Stored(NamedTuple):
     rows: Rows
     alive: npt.NDArray[np.uint64]
     """A bit for each slot that holds a row, (blocks,)."""
+    words: npt.NDArray[np.int64]
+    """All of this once more, as compiled code has it: see `packed`."""
 
 
 class Batch(NamedTuple):
@@ -278,20 +284,6 @@ class Found(NamedTuple):
         positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
         drawn, rows, violations = whole
         return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
-
-
-class Entry(NamedTuple):
-    """A batch over one index, and room to race it in."""
-
-    stored: Stored
-    asked: Asked
-    batch: Batch
-    race: "Race"
-    found: Found
-    ids: npt.NDArray[np.int64]
-    """Of each position, (n,)."""
-    patience: int
-    """Proposals that may be refused: see `draw`."""
 
 
 class Few(NamedTuple):
@@ -376,6 +368,8 @@ class Race(NamedTuple):
     """Of each row that may be proposed, zero for others, (blocks, 64); not of cells with one ceiling."""
     changed: npt.NDArray[np.int64]
     """The blocks of which rows were taken out of `alive`, behind their number; -1 for all of them, (room,)."""
+    words: npt.NDArray[np.int64]
+    """All of this once more, as compiled code has it: see `packed`."""
 
 
 class Run(NamedTuple):
@@ -417,6 +411,15 @@ class Weighed(NamedTuple):
     """What the law of the codes allows the relative error of a sum from one row."""
     expected: float
     """What it expects of the relative variance."""
+
+
+class Sampled(NamedTuple):
+    """A sample for the sums of one theta; without rows if these are to be summed densely."""
+
+    sample: Sample
+    weighed: Weighed
+    norm: float
+    """Of theta."""
 
 
 class Proposals(NamedTuple):

@@ -1,7 +1,7 @@
 """`LiveDistribution`: what `MergedDistribution` is, with a shorter way to the draws that are asked for most.
 
-Default draws need no more of a part than its race. So thetas are checked once, small parts are raced while another
-thread begins to scan the large one, and kernels keep what fires first.
+Default draws need no more of a part than its race. So thetas are checked once, a helper is called once to share the
+scans of all parts, and kernels keep what fires first.
 """
 
 import os
@@ -16,7 +16,8 @@ from lazygumbel import kernels
 from lazygumbel.checks import check_count
 from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
-from lazygumbel.kernels.types import OVER, Entry, Few, First
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import Few, First
 from lazygumbel.live.segment import Segment
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
@@ -83,16 +84,22 @@ class LiveDistribution(MergedDistribution):
         def run(start: int, stop: int) -> None:
             with ExitStack() as stack:
                 rooms = [stack.enter_context(heat.index.room()) for heat in heats]
-                claims = np.zeros((len(heats), 3), dtype=np.int64)
-                heats[0].open(start, rooms[0], claims[0])
+                desk = stack.enter_context(helped(heats[0].shares, len(heats)))
                 if len(few.rows):
                     kernels.draw_few(few, (start, stop), first)
-                for p in reversed(range(len(heats))):
-                    heat = heats[p]
-                    ids, patience = parts[p].stored_ids, patience_of(heat.query)
-                    entry = Entry(heat.index.stored, heat.asked, heat.batch, rooms[p], heat.found, ids, patience)
-                    kernels.race_part(entry, (start, stop), claims[p], p == 0, first)
-                claims[0, OVER] = 1
+                for heat, room, part in zip(heats, rooms, parts, strict=False):
+                    kernels.race_part(
+                        heat.index.stored,
+                        heat.asked,
+                        heat.batch,
+                        (start, stop),
+                        room,
+                        desk,
+                        patience_of(heat.query),
+                        heat.found,
+                        part.stored_ids,
+                        first,
+                    )
 
         in_turns(run, len(thetas))
         reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)

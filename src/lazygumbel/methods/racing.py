@@ -11,11 +11,12 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.kernels.types import OVER, Asked, Batch, Found, Race
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import Asked, Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
-from lazygumbel.threads import assist, map_threads
+from lazygumbel.threads import map_threads
 
 __all__ = [
     "LEAST_DELTA",
@@ -92,13 +93,10 @@ class Heat:
         found = Found.room(query.size, rules.size + rules.distinct)
         return cls(index, query, rules, asked, _batch(index, query, rules, seeds), found, seeds[:, 2])
 
-    def open(self, first: int, room: Race, claims: Ints) -> None:
-        """For the theta that comes first; another thread is woken to share its scan, where that pays."""
-        batch = self.batch
-        excluded = batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]]
-        kernels.open_race(self.index.stored, excluded, room)
-        if self.rules.calibration is None and self.index.shares(self.query.size):
-            assist(kernels.assist_theta, self.index.stored, self.asked, batch, room, claims)
+    @property
+    def shares(self) -> bool:
+        """Whether a helper should share the scan."""
+        return self.rules.calibration is None and self.index.shares(self.query.size)
 
     def drawn(self, b: int) -> Drawn:
         """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
@@ -123,11 +121,8 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
     each = patience_of(query), rules.distinct
 
     def run(first: int, last: int) -> None:
-        with index.room() as room:
-            claims = np.zeros(3, dtype=np.int64)
-            heat.open(first, room, claims)
-            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), room, claims, each, heat.found)
-            claims[OVER] = 1
+        with index.room() as room, helped(heat.shares) as desk:
+            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), room, desk, each, heat.found)
 
     in_turns(run, query.size)
     return [heat.drawn(b) for b in range(query.size)]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property
 from itertools import product
 from math import ceil, inf, log, log2, sqrt
 from typing import Any, ClassVar, NamedTuple, Self
@@ -36,14 +37,15 @@ from lazygumbel.indexes.partition.cost import (
     for_draws,
     for_top,
 )
+from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Outlook, Race, Rows, Run, Stored
+from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, PACKED, Asked, Coded, Outlook, Race, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import assist, get_threads, map_threads, submit
+from lazygumbel.threads import get_threads, map_threads
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
@@ -139,7 +141,14 @@ class PartitionIndex:
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
         self.rows = Rows(features.stored, byte_codes.codes, byte_codes.steps[:, None], byte_codes.error)
-        self.stored = Stored(self._coded, sketch, self.rows, self.alive)
+
+    @cached_property
+    def stored(self) -> Stored:
+        """What kernels are handed, packed when they first are."""
+        words = np.zeros(PACKED, dtype=np.int64)
+        stored = Stored(self._coded, self.coding.sketch, self.rows, self.alive, words)
+        kernels.pack_stored(stored)
+        return stored
 
     @property
     def cells(self) -> int:
@@ -211,26 +220,14 @@ class PartitionIndex:
             # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
             scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
             asked = Asked(scale, (quantile, quantile), rounding, 0.0, *effort, _EVERYTHING)
-            with self.enter(vector, asked, shared=shared) as entered:
-                positions, rows[b] = self._candidates(entered.run, search.k, shared)
+            with self.room() as race, helped(shared) as desk:
+                positions, _, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
             scores = self.features.score_at(positions, vector)
             return best(self.features, vector, self.order[positions], scores, search.k)
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
         return pack(search, hits, rows, bound=_MISSED)
-
-    @staticmethod
-    def _candidates(run: Run, k: int, shared: bool) -> tuple[npt.NDArray[np.int64], int]:
-        """Positions that may be among the best k, and how many rows were looked at to know."""
-        blocks = len(run.race.weights)
-        middle = blocks // 2 if shared else blocks
-        other = submit(kernels.top_rows, run, k, middle, blocks) if shared else None
-        positions, _, looked = kernels.top_rows(run, k, 0, middle)
-        if other is None:
-            return positions, looked
-        more, _, also = other.result()
-        return np.concatenate([positions, more]), looked + also
 
     def save(self, writer: Writer) -> None:
         """Cells, codes and bytes; the rows are saved by their owner."""
@@ -274,7 +271,6 @@ class PartitionIndex:
         np.bitwise_and.at(alive, slots // BLOCK, ~(np.uint64(1) << (slots % BLOCK).astype(np.uint64)))
         alive.flags.writeable = False
         other.features, other.alive = self.features.without(ids), alive
-        other.stored = self.stored._replace(alive=alive)
         return other
 
     def cell_of(self) -> npt.NDArray[np.int64]:
@@ -337,13 +333,10 @@ class PartitionIndex:
         shared: bool = False,
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
-        number, claims = np.uint64(seed), np.zeros(3, dtype=np.int64)
-        with self.room() as race:
+        number = np.uint64(seed)
+        with self.room() as race, helped(shared) as desk:
             kernels.open_race(self.stored, excluded, race)
-            if shared:
-                assist(kernels.assist, self.stored, asked, theta, number, race, claims)
-            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
-            claims[OVER] = 1
+            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -368,7 +361,9 @@ class PartitionIndex:
                 np.empty(5),
                 np.empty((blocks, BLOCK), dtype=np.int16),
                 np.full(_CHANGED, -1, dtype=np.int64),
+                np.zeros(PACKED, dtype=np.int64),
             )
+            kernels.pack_race(race)
         yield race
         self._spare.append(race)
 
@@ -380,7 +375,8 @@ class PartitionIndex:
         return self.features.order
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_spare": deque[Race](maxlen=_SPARE)}
+        held = {name: value for name, value in self.__dict__.items() if name != "stored"}  # addresses of this process
+        return held | {"_spare": deque[Race](maxlen=_SPARE)}
 
 
 def _forecast(

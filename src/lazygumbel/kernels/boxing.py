@@ -21,6 +21,7 @@ from lazygumbel.kernels.types import (
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Sample,
     Sampled,
@@ -82,12 +83,12 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race: Race,
+    rooms: Rooms,
     desk: _Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    contest.race_thetas(stored.words, asked, batch, part, race.words, desk, rules, found)
+    contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
 
 
 def sample_theta(

@@ -86,8 +86,8 @@ def race(
     found, each = Found.room(query.size, rules.size + rules.distinct), (patience_of(query), rules.distinct)
 
     def run(first: int, last: int, *, shared: bool = False) -> None:
-        with index.room() as race, helped(shared) as desk:
-            kernels.race_thetas(index.stored, asked, batch, (first, last), race, desk, each, found)
+        with index.rooms(last - first) as rooms, helped(shared) as desk:
+            kernels.race_thetas(index.stored, asked, batch, (first, last), rooms, desk, each, found)
 
     meanwhile()
     if query.size == 1:

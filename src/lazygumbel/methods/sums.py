@@ -130,9 +130,7 @@ def _sample(run: Run, count: int, seed: int, *, shared: bool) -> Sample:
     return sample
 
 
-def _certain_moments(
-    index: PartitionIndex, query: Query, b: int, race: Race, total: float, f: Function
-) -> Floats:
+def _certain_moments(index: PartitionIndex, query: Query, b: int, race: Race, total: float, f: Function) -> Floats:
     """Sums of f over certain rows in units of the total, with no variance and no covariance: (3, values)."""
     count = int(race.state[COUNT])
     positions, masses = race.positions[:count], race.masses[:count] / total

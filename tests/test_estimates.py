@@ -18,6 +18,7 @@ from lazygumbel import (
     TopK,
     TopKOnly,
     UniformTail,
+    kernels,
 )
 from lazygumbel.budgets import expectation_budget, partition_budget
 from statistics_helpers import across_model, logits_of, make_rows, mean_p, partition_model, probabilities_of

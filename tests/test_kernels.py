@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from math import inf
 from threading import Thread
-from time import sleep
-from typing import Any, NamedTuple
+from time import monotonic, sleep
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -23,7 +23,8 @@ from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.cost import for_sums
 from lazygumbel.indexes.partition.sketch import Coder
-from lazygumbel.kernels import boxing, codes, compiled, contest, reference, strata, top
+from lazygumbel.kernels import boxing, compiled, contest, reference, sharing, strata, top
+from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
 from lazygumbel.kernels.types import (
@@ -61,8 +62,8 @@ from lazygumbel.kernels.types import (
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 NOBODY = np.empty(0, dtype=np.int64)
 """The desk of a scan that is not shared."""
-_CLAIMED = 2
-"""Its entry that counts claims."""
+_STATE = 1
+"""Its entry that is zero while it is closed."""
 LENGTHS = 1, 2, 3, 7, 15, 16, 17, 33, 70
 """Of rows: below, at and above the width of a vector."""
 
@@ -736,15 +737,19 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
     )
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("d", [3, 33])
-def test_race_thetas(d: int, distinct: bool) -> None:
+def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     held = case(d, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 12, 5)
-    expected, race = Found.room(12, 5), race_of(held.index, nobody)
-    for first, last in ((4, 12), (0, 4)):  # in whatever order
-        compiled.race_thetas(held.index.stored, asked, batch, (first, last), race, NOBODY, (10**6, distinct), found)
-    reference.race_thetas(held.index.stored, asked, batch, (0, 12), race, NOBODY, (10**6, distinct), expected)
+    expected, index, rules = Found.room(12, 5), held.index, (10**6, distinct)
+    monkeypatch.setattr("lazygumbel.indexes.partition.index._CACHED", 0 if together else 2**40)
+    for first, last in ((5, 12), (0, 5)):  # in whatever order
+        with index.rooms(last - first) as rooms:
+            assert (len(rooms.races) > 1) == together
+            compiled.race_thetas(index.stored, asked, batch, (first, last), rooms, NOBODY, rules, found)
+    reference.race_thetas(index.stored, asked, batch, (0, 12), rooms, NOBODY, rules, expected)
     np.testing.assert_array_equal(found.positions, expected.positions)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
     for name in ("drawn", "violations", "far"):
@@ -768,8 +773,7 @@ def test_race_part(count: int) -> None:
     index, given = held.index, np.arange(held.index.features.n)
     asked, batch, _ = batch_of(held, 6, 4)
     batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
-    few, race, results = few_of(held, batch.thetas, count), race_of(index, nobody), []
-    desk = np.empty(0, dtype=np.int64)
+    few, results = few_of(held, batch.thetas, count), []
     for twin in (compiled, reference):
         first, alone = First.room(6, 4), []
         for start, stop in ((3, 6), (0, 3)) if count else ():
@@ -779,7 +783,8 @@ def test_race_part(count: int) -> None:
             each = batch._replace(seeds=batch.seeds + np.uint64(p))
             found, ids = Found.room(6, 4), 1000 * (p + 1) + given
             for thetas in ((3, 6), (0, 3)):
-                twin.race_part(index.stored, asked, each, thetas, race, desk, 10**6, found, ids, first)
+                with index.rooms(3) as rooms:
+                    twin.race_part(index.stored, asked, each, thetas, rooms, NOBODY, 10**6, found, ids, first)
             alone.append(found.values)
         np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
         assert not first.undone.any() and (first.rows > count).all()
@@ -812,10 +817,10 @@ def test_a_race_that_is_broken_off_is_undone() -> None:
     asked, batch, _ = batch_of(held, 2, 4)
     batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
     few = few_of(held, batch.thetas, 5)
-    race, first = race_of(held.index, nobody), First.room(2, 4)
-    ids, desk, found = np.arange(held.index.features.n), np.empty(0, dtype=np.int64), Found.room(2, 4)
+    ids, found, first = np.arange(held.index.features.n), Found.room(2, 4), First.room(2, 4)
     compiled.draw_few(few, (0, 2), first)
-    compiled.race_part(held.index.stored, asked, batch, (0, 2), race, desk, 0, found, ids, first)
+    with held.index.rooms(2) as rooms:
+        compiled.race_part(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, 0, found, ids, first)
     assert first.undone.all() and (first.ids >= 100_000).all()
 
 
@@ -833,7 +838,6 @@ def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
     def call() -> None:
         desk[AWAITED] = 1
         os.write(bell, b"!")
-        sleep(1e-4)  # time to wake; a scan of a few rows takes less
 
     try:
         yield call
@@ -845,36 +849,40 @@ def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
         assert not thread.is_alive()
 
 
-def entered(
-    held: Case, enter: Callable[..., tuple[Any, Any, Any]], desk: np.ndarray, call: Callable[[], None] = lambda: None
-) -> tuple[list[np.ndarray], float]:
-    index, asked, race = held.index, held.asked(), race_of(held.index, some)
-    call()
-    _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, desk)
-    return [race.ceilings, race.weights, race.sums], ceilings.power
+@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])
+def test_enter(held: Case) -> None:
+    """Also at a desk to which nobody comes, and where ceilings are out of range at first."""
+    index, asked, found, powers = held.index, held.asked(), [], []
+    for enter, desk in ((compiled.enter, NOBODY), (compiled.enter, np.zeros(DESK, int)), (reference.enter, NOBODY)):
+        race = race_of(index, some)
+        _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, desk)
+        found.append(race)
+        powers.append(ceilings.power)
+    alone, awaited, twin = found
+    for name in ("ceilings", "weights", "sums"):
+        np.testing.assert_array_equal(getattr(alone, name), getattr(awaited, name))
+    np.testing.assert_allclose(twin.sums, alone.sums, rtol=2e-2)
+    np.testing.assert_allclose(powers, powers[0], rtol=1e-6)
+    assert (powers[0] > 1.0) == (held.temperature < 0.01)
 
 
-@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL, n=20_000), case(40, (6, 3), 0.001, BYTES)])
-def test_enter_is_the_same_with_a_helper(held: Case) -> None:
-    """On another thread, which comes in time or not at all; also where ceilings are out of range at first."""
-    alone, power = entered(held, compiled.enter, NOBODY)
-    desk = np.zeros(DESK, dtype=np.int64)  # where nobody comes
-    found = [entered(held, compiled.enter, desk)]
-    without, joined = desk[_CLAIMED], 0
+def test_a_helper_scans_what_lies_on_its_desk() -> None:
+    """All of it, if nobody else does."""
+    held, desk = case(33, (4, 3), 0.5, SHORT, FULL), np.zeros(DESK, dtype=np.int64)
+    run, _ = held.scanned(some)
+    twin = copy_of(run)
+    compiled.pack_race(twin.race)
+    open_desk = door(sharing.open_desk)
     with helper_at(desk) as call:
-        for _ in range(100):
-            found.append(entered(held, compiled.enter, desk, call))
-            joined += desk[_CLAIMED] > without  # either thread claims one piece more than there are
-            desk[AWAITED] = 0
-    assert joined > 0
-    for arrays, other in found:
-        assert other == power
-        for mine, theirs in zip(arrays, alone, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-    twin, other = entered(held, reference.enter, NOBODY)
-    np.testing.assert_allclose(twin[2], alone[2], rtol=2e-2)
-    np.testing.assert_allclose(other, power, rtol=1e-6)
-    assert (power > 1.0) == (held.temperature < 0.01)
+        for _ in range(3):
+            twin.race.weights[:], twin.race.sums[:], twin.race.ceilings[:] = 0.0, 0.0, 0
+            open_desk(twin, desk)
+            deadline = monotonic() + 60
+            while desk[_STATE] and monotonic() < deadline:
+                call()  # again: it may have lost patience before this thread came to open the desk
+                sleep(0.01)
+            for name in ("ceilings", "weights", "sums"):
+                np.testing.assert_array_equal(getattr(twin.race, name), getattr(run.race, name))
 
 
 def test_a_helper_who_comes_late_touches_nothing() -> None:

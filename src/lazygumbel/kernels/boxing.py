@@ -22,6 +22,7 @@ from lazygumbel.kernels.types import (
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Sample,
     Sampled,
@@ -84,12 +85,12 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race: Race,
+    rooms: Rooms,
     desk: _Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    contest.race_thetas(stored.words, asked, batch, part, race.words, desk, rules, found)
+    contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
 
 
 def race_part(
@@ -97,14 +98,14 @@ def race_part(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    race: Race,
+    rooms: Rooms,
     desk: _Ints,
     patience: int,
     found: Found,
     ids: _Ints,
     first: First,
 ) -> None:
-    parts.race_part(stored.words, asked, batch, thetas, race.words, desk, patience, found, ids, first)
+    parts.race_part(stored.words, asked, batch, thetas, rooms, desk, patience, found, ids, first)
 
 
 def sample_theta(

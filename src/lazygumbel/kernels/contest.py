@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.codes import prepare, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
-from lazygumbel.kernels.packed import read_race, read_stored
+from lazygumbel.kernels.packed import read_race, read_run, read_stored, write_run
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
 from lazygumbel.kernels.sharing import scan_shared
 from lazygumbel.kernels.types import (
@@ -21,6 +21,7 @@ from lazygumbel.kernels.types import (
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Stored,
     Theta,
@@ -59,17 +60,28 @@ def run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
 
 
 @part
+def _out_of_range(outlook: Outlook, race: Race) -> bool:
+    return (outlook.high - outlook.low) / _RANGE > 1.0 and race.sums[heaviest_chunk(race)] > _HOT
+
+
+@part
+def _enter_tempered(
+    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, outlook: Outlook
+) -> tuple[Any, Any, Any]:
+    theta, ceilings, facts = prepare(stored.coded, vector, asked, (outlook.high - outlook.low) / _RANGE, seed)
+    scan(run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
+    return theta, ceilings, facts
+
+
+@part
 def enter(
     stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, desk: _Ints
 ) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
     theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
     scan_shared(run_of(stored, theta, ceilings, race), desk)
-    outlook = Outlook(*facts)
-    tempered = (outlook.high - outlook.low) / _RANGE
-    if tempered > 1.0 and race.sums[heaviest_chunk(race)] > _HOT:
-        theta, ceilings, facts = prepare(stored.coded, vector, asked, tempered, seed)
-        scan(run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
+    if _out_of_range(Outlook(*facts), race):
+        theta, ceilings, facts = _enter_tempered(stored, asked, vector, seed, race, Outlook(*facts))
     return theta, ceilings, facts
 
 
@@ -90,30 +102,80 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
     return refine(run, least * max(_HEAVY / max(size, 1), 1.0), True)
 
 
+@part
+def _hold(rooms: Rooms, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
+    """Theta and ceilings with arrays that last."""
+    held = Theta(*theta), Ceilings(*ceilings)
+    rooms.laid_out[g], rooms.cells[g] = held[0].laid_out, held[0].cells
+    rooms.tables[g], rooms.scores[g], rooms.levels[g] = held[1].tables, held[1].scores, held[1].levels
+    rooms.rights[g], rooms.far[g] = held[1].rights, held[1].far
+    for k, fact in enumerate(outlook[:5]):
+        rooms.facts[g, k] = fact
+    rooms.facts[g, 5] = outlook[5]
+    kept = rooms.tables[g], rooms.scores[g], rooms.levels[g], rooms.rights[g], rooms.far[g]
+    return (rooms.laid_out[g], rooms.cells[g], *theta[2:]), (*kept, *ceilings[5:])
+
+
+@part
+def _scan_together(rooms: Rooms, count: int) -> None:
+    """Codes are read from memory once for all thetas: a chunk of them is scanned for one after the other."""
+    for chunk in range(read_run(rooms.runs[0]).race.sums.shape[0]):
+        for g in range(count):
+            scan(read_run(rooms.runs[g]), chunk, chunk + 1)
+
+
 @exact_kernel
 def race_thetas(
     stored_words: _Ints,
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race_words: _Ints,
+    rooms: Rooms,
     desk: _Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
     """Of packed tuples: see `boxing`. So `sample_theta` and `top_theta`."""
-    stored, race = read_stored(stored_words), read_race(race_words)
-    for b in range(part[0], part[1]):
-        one, wanted = _asked_of(asked, batch, b), batch.wanted[b]
-        open_race(stored, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
-        theta, ceilings, facts = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, desk)
-        outlook, run, drawn, time = Outlook(*facts), run_of(stored, theta, ceilings, race), 0, 0.0
-        positions, values = found.positions[b, :wanted], found.values[b, :wanted]
-        if settle(run, outlook, wanted):
-            drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
-        found.drawn[b], found.far[b] = drawn, outlook.far
-        found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-        found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
+    stored, together = read_stored(stored_words), rooms.races.shape[0]
+    for first in range(part[0], part[1], together):
+        count = min(together, part[1] - first)
+        for g in range(count):
+            b, race = first + g, read_race(rooms.races[g])
+            open_race(stored, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
+            one = prepare(stored.coded, batch.thetas[b], _asked_of(asked, batch, b), 1.0, batch.seeds[b, 0])
+            theta, ceilings = _hold(rooms, g, one[0], one[1], one[2])
+            write_run(rooms.runs[g], run_of(stored, theta, ceilings, race))
+        if count == 1:
+            scan_shared(read_run(rooms.runs[0]), desk)
+        else:
+            _scan_together(rooms, count)
+        for g in range(count):
+            b, facts = first + g, rooms.facts[g]
+            outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
+            _race_theta(stored, _asked_of(asked, batch, b), batch, b, read_run(rooms.runs[g]), outlook, rules, found)
+
+
+@part
+def _race_theta(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    b: int,
+    run: Run,
+    outlook: Outlook,
+    rules: tuple[int, bool],
+    found: Found,
+) -> None:
+    race, wanted, drawn, time = run.race, batch.wanted[b], 0, 0.0
+    if _out_of_range(outlook, race):
+        theta, ceilings, facts = _enter_tempered(stored, asked, batch.thetas[b], batch.seeds[b, 0], race, outlook)
+        run, outlook = run_of(stored, theta, ceilings, race), Outlook(*facts)
+    positions, values = found.positions[b, :wanted], found.values[b, :wanted]
+    if settle(run, outlook, wanted):
+        drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
+    found.drawn[b], found.far[b] = drawn, outlook.far
+    found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+    found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
 
 
 @part

@@ -7,7 +7,7 @@ from lazygumbel.kernels.contest import race_thetas
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import uniform
-from lazygumbel.kernels.types import Asked, Batch, Few, First, Found
+from lazygumbel.kernels.types import Asked, Batch, Few, First, Found, Rooms
 
 __all__ = ["draw_few", "race_part"]
 
@@ -53,15 +53,15 @@ def race_part(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    race: _Ints,
+    rooms: Rooms,
     desk: _Ints,
     patience: int,
     found: Found,
     ids: _Ints,
     first: First,
 ) -> None:
-    """Of packed tuples: see `boxing`."""
-    race_thetas(stored, asked, batch, thetas, race, desk, (patience, False), found)
+    """Of a packed tuple: see `boxing`."""
+    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
     for b in range(thetas[0], thetas[1]):
         for k in range(found.drawn[b]):
             if found.values[b, k] > first.values[b, k]:

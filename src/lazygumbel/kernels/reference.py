@@ -35,6 +35,7 @@ from lazygumbel.kernels.types import (
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Sample,
     Sampled,
@@ -589,14 +590,16 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race: Race,
+    rooms: Rooms,  # noqa: ARG001
     desk: Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
     """Race some thetas of a batch, from the first of `part` to before the last. `rules` are those of `draw`.
-    `asked.slope` is in units of the first quantile of each theta."""
+    `asked.slope` is in units of the first quantile of each theta. In `rooms` compiled code keeps what it needs; here
+    it is made anew."""
     for b in range(*part):
+        race = Race.room(stored)
         quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
         one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
         open_race(stored, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
@@ -628,7 +631,7 @@ def race_part(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    race: Race,
+    rooms: Rooms,
     desk: Ints,
     patience: int,
     found: Found,
@@ -636,7 +639,7 @@ def race_part(
     first: First,
 ) -> None:
     """Race some thetas of a batch over one of several parts, and keep what fires first; `ids` are by position."""
-    race_thetas(stored, asked, batch, thetas, race, desk, (patience, False), found)
+    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
     for b in range(*thetas):
         drawn = int(found.drawn[b])
         _merge(ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)

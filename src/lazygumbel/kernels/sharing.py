@@ -19,7 +19,7 @@ from lazygumbel.kernels.decorators import part
 from lazygumbel.kernels.packed import read_run, write_run
 from lazygumbel.kernels.types import AWAITED, DESK, Run
 
-__all__ = ["scan_shared", "serve"]
+__all__ = ["open_desk", "scan_shared", "serve"]
 
 _STATE, _CLAIMED, _RUN = 1, 2, 8
 """Entries of a desk, beside `AWAITED`."""
@@ -80,14 +80,20 @@ def _scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
 
 
 @part
+def open_desk(run: Run, desk: _Ints) -> None:
+    """Lay a run on a desk: whoever comes now helps."""
+    write_run(desk[_RUN:], run)
+    desk[_CLAIMED] = 0
+    _swap(desk, _STATE, _CLOSED, _OPEN)
+
+
+@part
 def scan_shared(run: Run, desk: _Ints) -> None:
     """Scan all chunks, with whoever comes to the desk; an empty one is for nobody."""
     if desk.shape[0] < DESK:
         scan(run, np.int64(0), run.race.sums.shape[0])
         return
-    write_run(desk[_RUN:], run)
-    desk[_CLAIMED] = 0
-    _swap(desk, _STATE, _CLOSED, _OPEN)
+    open_desk(run, desk)
     _scan_pieces(run, desk, True)
     if not _swap(desk, _STATE, _OPEN, _CLOSED):
         while _count_up(desk, _STATE, 0) == _JOINED:

@@ -5,6 +5,7 @@ units, 128 to a power of two, that is the bit pattern of a 16-bit float ("bfloat
 it, a little too high between whole powers, as a ceiling may be.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ __all__ = [
     "Outlook",
     "Proposals",
     "Race",
+    "Rooms",
     "Rows",
     "Run",
     "Sample",
@@ -82,6 +84,10 @@ PACKED = 512
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
 their codes, or by their bytes."""
+
+
+_CHANGED = 4096
+"""Rows taken out of a race that are put back one by one; with more, all are."""
 
 
 class Sketch(NamedTuple):
@@ -370,6 +376,60 @@ class Race(NamedTuple):
     """The blocks of which rows were taken out of `alive`, behind their number; -1 for all of them, (room,)."""
     words: npt.NDArray[np.int64]
     """All of this once more, as compiled code has it: see `packed`."""
+
+    @classmethod
+    def room(cls, stored: Stored) -> "Race":
+        """For the races of an index, one after the other; not packed yet."""
+        blocks, certain = len(stored.alive), len(stored.rows.rows) // 8 + 64
+        chunks = -(-blocks // CHUNK)
+        return cls(
+            np.empty_like(stored.alive),
+            np.empty(blocks),
+            np.empty(chunks),
+            np.empty(chunks),
+            np.empty(certain, dtype=np.int64),
+            np.empty(certain),
+            np.empty(5),
+            np.empty((blocks, BLOCK), dtype=np.int16),
+            np.full(_CHANGED, -1, dtype=np.int64),
+            np.zeros(PACKED, dtype=np.int64),
+        )
+
+
+class Rooms(NamedTuple):
+    """Room for the races of some thetas whose scans are made together, block by block."""
+
+    races: npt.NDArray[np.int64]
+    """Packed races, (thetas, words)."""
+    runs: npt.NDArray[np.int64]
+    """Room for packed runs, (thetas, words)."""
+    facts: npt.NDArray[np.float64]
+    """Outlooks, (thetas, 6)."""
+    laid_out: npt.NDArray[np.float32]
+    """These and the others: arrays of `Theta` and of `Ceilings`, of each theta."""
+    cells: npt.NDArray[np.float32]
+    tables: npt.NDArray[np.uint8]
+    scores: npt.NDArray[np.float32]
+    levels: npt.NDArray[np.uint8]
+    rights: npt.NDArray[np.int8]
+    far: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, races: Sequence["Race"], cells: int, codes: int, d: int) -> "Rooms":
+        """For an index with so many cells, codes a row and entries."""
+        count = len(races)
+        return cls(
+            np.stack([race.words for race in races]),
+            np.zeros((count, PACKED), dtype=np.int64),
+            np.empty((count, 6)),
+            np.empty((count, d // 16 * 16 + 16), dtype=np.float32),
+            np.empty((count, cells), dtype=np.float32),
+            np.empty((count, codes, WORDS), dtype=np.uint8),
+            np.empty((count, cells), dtype=np.float32),
+            np.empty((count, cells), dtype=np.uint8),
+            np.empty((count, cells), dtype=np.int8),
+            np.empty((count, cells)),
+        )
 
 
 class Run(NamedTuple):

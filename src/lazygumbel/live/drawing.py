@@ -83,17 +83,17 @@ class LiveDistribution(MergedDistribution):
 
         def run(start: int, stop: int) -> None:
             with ExitStack() as stack:
-                rooms = [stack.enter_context(heat.index.room()) for heat in heats]
+                rooms = [stack.enter_context(heat.index.rooms(stop - start)) for heat in heats]
                 desk = stack.enter_context(helped(heats[0].shares, len(heats)))
                 if len(few.rows):
                     kernels.draw_few(few, (start, stop), first)
-                for heat, room, part in zip(heats, rooms, parts, strict=False):
+                for heat, mine, part in zip(heats, rooms, parts, strict=False):
                     kernels.race_part(
                         heat.index.stored,
                         heat.asked,
                         heat.batch,
                         (start, stop),
-                        room,
+                        mine,
                         desk,
                         patience_of(heat.query),
                         heat.found,

@@ -121,8 +121,8 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
     each = patience_of(query), rules.distinct
 
     def run(first: int, last: int) -> None:
-        with index.room() as room, helped(heat.shares) as desk:
-            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), room, desk, each, heat.found)
+        with index.rooms(last - first) as rooms, helped(heat.shares) as desk:
+            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), rooms, desk, each, heat.found)
 
     in_turns(run, query.size)
     return [heat.drawn(b) for b in range(query.size)]

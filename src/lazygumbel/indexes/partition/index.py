@@ -41,7 +41,7 @@ from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, PACKED, Asked, Coded, Outlook, Race, Rows, Run, Stored
+from lazygumbel.kernels.types import BLOCK, CELL, PACKED, Asked, Coded, Outlook, Race, Rooms, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
@@ -57,8 +57,10 @@ _ROUNDING_SHARE = 0.1
 """Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
-_CHANGED = 4096
-"""Rows taken out of a race that are put back one by one; with more, all are."""
+_OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
+"""What holds addresses, and is made anew for a copy."""
+_TOGETHER, _CACHED = 8, 2**23
+"""Thetas of a batch that are scanned together, if there are more bytes of codes than a core finds in its caches."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
@@ -110,7 +112,7 @@ class PartitionIndex:
         self.alive = self.layout.alive()
         """A bit for each slot that holds a row."""
         self.calibration: Calibration | None = None
-        self._spare = deque[Race](maxlen=_SPARE)
+        self._forget_rooms()
         sketch = coding.sketch
         groups = np.maximum(np.bincount(sketch.cells, minlength=len(cells.means)), 1)
         means = np.stack([np.bincount(sketch.cells, widths, len(groups)) / groups for widths in sketch.widths])
@@ -258,7 +260,7 @@ class PartitionIndex:
         """The same index with another calibration, or with none."""
         other = copy(self)
         other.calibration = calibration
-        other._spare = deque[Race](maxlen=_SPARE)
+        other._forget_rooms()
         return other
 
     def without(self, ids: npt.NDArray[np.int64]) -> Self:
@@ -349,23 +351,25 @@ class PartitionIndex:
         try:
             race = self._spare.pop()
         except IndexError:
-            blocks, room = len(self.alive), self.features.n // 8 + 64
-            chunks = -(-blocks // CHUNK)
-            race = Race(
-                np.empty_like(self.alive),
-                np.empty(blocks),
-                np.empty(chunks),
-                np.empty(chunks),
-                np.empty(room, dtype=np.int64),
-                np.empty(room),
-                np.empty(5),
-                np.empty((blocks, BLOCK), dtype=np.int16),
-                np.full(_CHANGED, -1, dtype=np.int64),
-                np.zeros(PACKED, dtype=np.int64),
-            )
+            race = Race.room(self.stored)
             kernels.pack_race(race)
         yield race
         self._spare.append(race)
+
+    @contextmanager
+    def rooms(self, thetas: int) -> Generator[Rooms]:
+        """Room for the races of a part of a batch: of several at once, if codes have to come from memory."""
+        together = min(thetas, _TOGETHER) if self.coding.sketch.codes.nbytes > _CACHED else 1
+        spare = self._spare_rooms.setdefault(together, deque[tuple[Rooms, list[Race]]](maxlen=_SPARE))
+        try:
+            rooms, races = spare.pop()
+        except IndexError:
+            races = [Race.room(self.stored) for _ in range(together)]
+            for race in races:
+                kernels.pack_race(race)
+            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+        yield rooms
+        spare.append((rooms, races))
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -375,8 +379,15 @@ class PartitionIndex:
         return self.features.order
 
     def __getstate__(self) -> dict[str, Any]:
-        held = {name: value for name, value in self.__dict__.items() if name != "stored"}  # addresses of this process
-        return held | {"_spare": deque[Race](maxlen=_SPARE)}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_THIS_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget_rooms()
+
+    def _forget_rooms(self) -> None:
+        self._spare = deque[Race](maxlen=_SPARE)
+        self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
 
 
 def _forecast(

@@ -619,8 +619,9 @@ def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
         logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
         logits[few.dead] = -np.inf
         high = logits.max()
-        ends, steps = np.cumsum(np.exp(logits - high)), 2 * np.arange(first.ids.shape[1])
-        chosen = np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")
+        ends: Floats = np.cumsum(np.exp(logits - high))
+        steps: Ints = 2 * np.arange(first.ids.shape[1])
+        chosen: Ints = np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")
         values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
         _merge(few.ids[chosen], values, first, b)
         first.rows[b] += len(few.rows)

@@ -61,7 +61,7 @@ def run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
 
 @part
 def _out_of_range(outlook: Outlook, race: Race) -> bool:
-    return (outlook.high - outlook.low) / _RANGE > 1.0 and race.sums[heaviest_chunk(race)] > _HOT
+    return bool((outlook.high - outlook.low) / _RANGE > 1.0 and race.sums[heaviest_chunk(race)] > _HOT)
 
 
 @part

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
+from scipy.stats import chisquare
 
 from lazygumbel import Features, PartitionIndex, kernels
 from lazygumbel.indexes.partition.build import Assigned, code_rows
@@ -49,6 +50,8 @@ from lazygumbel.kernels.types import (
     WORDS,
     Asked,
     Batch,
+    Few,
+    First,
     Found,
     Outlook,
     Race,
@@ -754,6 +757,71 @@ def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest
     assert np.abs(found.rows - expected.rows).max() <= 1
     for b in range(12):
         assert not np.isin(found.positions[b], np.arange(b % 4)).any()
+
+
+def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
+    """Some rows without an index, of which the third, and so on, are dead."""
+    rows = np.random.default_rng(3).normal(size=(count, held.d)).astype(np.float32)
+    seeds = np.arange(len(thetas), dtype=np.uint64)
+    return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds, 100_000 + np.arange(count))
+
+
+@pytest.mark.parametrize("count", [0, 50])
+def test_race_part(count: int) -> None:
+    """As the twin, and as the races of each part alone, of which the first to fire is taken."""
+    held = case(33, (2, 2), 0.5, FULL)
+    index, given = held.index, np.arange(held.index.features.n)
+    asked, batch, _ = batch_of(held, 6, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
+    few, results = few_of(held, batch.thetas, count), []
+    for twin in (compiled, reference):
+        first, alone = First.room(6, 4), []
+        for start, stop in ((3, 6), (0, 3)) if count else ():
+            twin.draw_few(few, (start, stop), first)
+        alone += [first.values.copy()] if count else []
+        for p in range(2):
+            each = batch._replace(seeds=batch.seeds + np.uint64(p))
+            found, ids = Found.room(6, 4), 1000 * (p + 1) + given
+            for thetas in ((3, 6), (0, 3)):
+                with index.rooms(3) as rooms:
+                    twin.race_part(index.stored, asked, each, thetas, rooms, NOBODY, 10**6, found, ids, first)
+            alone.append(found.values)
+        np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
+        assert not first.undone.any() and (first.rows > count).all()
+        results.append(first)
+    found, expected = results
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(found.violations, expected.violations)
+    assert len(set((found.ids // 1000).ravel().tolist())) >= 2 + (count > 0)  # each part has won some
+
+
+def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None:
+    held = case(3, (2, 2), 0.5, FULL)
+    few = few_of(held, np.ones((1, 3), dtype=np.float32), 20)
+    first = First.room(1, 40_000)
+    compiled.draw_few(few, (0, 1), first)
+    weights = np.exp(few.rows.astype(np.float64).sum(axis=1) * few.scale)
+    counts = np.bincount(first.ids[0] - 100_000, minlength=20)
+    assert not counts[few.dead].any()
+    left = np.where(few.dead, 0.0, weights)[~few.dead]
+    assert chisquare(counts[~few.dead], 40_000 * left / left.sum()).pvalue > 1e-3
+    flat = left**0.9  # a control: another temperature
+    assert chisquare(counts[~few.dead], 40_000 * flat / flat.sum()).pvalue < 1e-6
+    mean = first.values.mean() - np.log(left.sum())  # Gumbel
+    assert abs(mean - np.euler_gamma) < 5 * np.pi / np.sqrt(6 * 40_000)
+
+
+def test_a_race_that_is_broken_off_is_undone() -> None:
+    held = case(33, (2, 2), 0.5, FULL)
+    asked, batch, _ = batch_of(held, 2, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
+    few = few_of(held, batch.thetas, 5)
+    ids, found, first = np.arange(held.index.features.n), Found.room(2, 4), First.room(2, 4)
+    compiled.draw_few(few, (0, 2), first)
+    with held.index.rooms(2) as rooms:
+        compiled.race_part(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, 0, found, ids, first)
+    assert first.undone.all() and (first.ids >= 100_000).all()
 
 
 @contextmanager

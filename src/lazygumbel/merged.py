@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids, check_number, check_vectors, longest_vector
+from lazygumbel.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
 from lazygumbel.exclusions import Exclude, exclusions
 from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
 from lazygumbel.methods.keyed import keyed_within
@@ -58,7 +58,7 @@ class MergedDistribution(Verbs):
         each: Each = one_by_one,
         naming: Naming | None = None,
     ) -> None:
-        self.temperature = check_number(temperature, "temperature", above=0.0)
+        self.temperature = check_temperature(temperature)
         vectors = check_vectors(theta, "theta", d, longest_vector(max_norm, self.temperature))
         self.batch_shape: tuple[int, ...] = vectors.shape[:-1]
         self._thetas = np.atleast_2d(vectors)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels import codes, contest, strata, top
+from lazygumbel.kernels import codes, contest, parts, strata, top
 from lazygumbel.kernels.decorators import door, exact_kernel
 from lazygumbel.kernels.packed import pack_race, pack_stored, read_race, read_stored
 from lazygumbel.kernels.types import (
@@ -18,6 +18,7 @@ from lazygumbel.kernels.types import (
     Batch,
     Ceilings,
     Coded,
+    First,
     Found,
     Outlook,
     Race,
@@ -36,6 +37,7 @@ __all__ = [
     "pack_race",
     "pack_stored",
     "prepare",
+    "race_part",
     "race_thetas",
     "sample_theta",
     "sample_to",
@@ -89,6 +91,21 @@ def race_thetas(
     found: Found,
 ) -> None:
     contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
+
+
+def race_part(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    thetas: tuple[int, int],
+    rooms: Rooms,
+    desk: _Ints,
+    patience: int,
+    found: Found,
+    ids: _Ints,
+    first: First,
+) -> None:
+    parts.race_part(stored.words, asked, batch, thetas, rooms, desk, patience, found, ids, first)
 
 
 def sample_theta(

@@ -7,6 +7,7 @@ from lazygumbel.kernels.boxing import (
     pack_race,
     pack_stored,
     prepare,
+    race_part,
     race_thetas,
     sample_theta,
     sample_to,
@@ -15,6 +16,7 @@ from lazygumbel.kernels.boxing import (
 )
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
+from lazygumbel.kernels.parts import draw_few
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "add_pairs",
     "all_ceilings",
     "draw",
+    "draw_few",
     "encode_rows",
     "enter",
     "gather_dot",
@@ -32,6 +35,7 @@ __all__ = [
     "pack_race",
     "pack_stored",
     "prepare",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",

@@ -30,6 +30,8 @@ from lazygumbel.kernels.types import (
     Batch,
     Ceilings,
     Coded,
+    Few,
+    First,
     Found,
     Outlook,
     Race,
@@ -47,6 +49,7 @@ __all__ = [
     "add_pairs",
     "all_ceilings",
     "draw",
+    "draw_few",
     "encode_rows",
     "enter",
     "gather_dot",
@@ -57,6 +60,7 @@ __all__ = [
     "pack_race",
     "pack_stored",
     "prepare",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",
@@ -607,6 +611,47 @@ def race_thetas(
         found.drawn[b], found.far[b] = drawn, outlook.far
         found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
         found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
+
+
+def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
+    """Draws of some thetas of a batch from a few rows, every one of which is scored, where they fire first."""
+    for b in range(*thetas):
+        logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
+        logits[few.dead] = -np.inf
+        high = logits.max()
+        ends: Floats = np.cumsum(np.exp(logits - high))
+        steps = 2 * np.arange(len(first.ids[b]))
+        chosen: Ints = np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")
+        values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
+        _merge(few.ids[chosen], values, first, b)
+        first.rows[b] += len(few.rows)
+
+
+def race_part(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    thetas: tuple[int, int],
+    rooms: Rooms,
+    desk: Ints,
+    patience: int,
+    found: Found,
+    ids: Ints,
+    first: First,
+) -> None:
+    """Race some thetas of a batch over one of several parts, and keep what fires first; `ids` are by position."""
+    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
+    for b in range(*thetas):
+        drawn = int(found.drawn[b])
+        _merge(ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)
+        first.rows[b] += found.rows[b]
+        first.violations[b] += found.violations[b]
+        first.undone[b] |= drawn < batch.wanted[b]
+
+
+def _merge(ids: Ints, values: Floats, first: First, b: int) -> None:
+    wins = np.flatnonzero(values > first.values[b, : len(values)])
+    first.values[b, wins], first.ids[b, wins] = values[wins], ids[wins]
 
 
 def _share_at(shares: Floats, place: float) -> int:

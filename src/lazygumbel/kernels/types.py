@@ -40,6 +40,8 @@ __all__ = [
     "Batch",
     "Ceilings",
     "Coded",
+    "Few",
+    "First",
     "Found",
     "Outlook",
     "Proposals",
@@ -288,6 +290,45 @@ class Found(NamedTuple):
         positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
         drawn, rows, violations = whole
         return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
+
+
+class Few(NamedTuple):
+    """Thetas over rows so few that every one is scored, and what is drawn of them."""
+
+    rows: npt.NDArray[np.float32]
+    """(m, d)"""
+    dead: npt.NDArray[np.bool_]
+    """Which of them may not be drawn: not all, (m,)."""
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    scale: float
+    """Inner products times this are logits, natural ones."""
+    seeds: npt.NDArray[np.uint64]
+    """(B,)"""
+    ids: npt.NDArray[np.int64]
+    """(m,)"""
+
+
+class First(NamedTuple):
+    """Of each draw what fired first, in whichever part."""
+
+    ids: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    undone: npt.NDArray[np.bool_]
+    """Whether some part drew too few, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "First":
+        """For so many thetas and draws: nothing has fired."""
+        rows, violations = np.zeros((2, thetas), dtype=np.int64)
+        ids, values = np.zeros((thetas, size), dtype=np.int64), np.full((thetas, size), -np.inf)
+        return cls(ids, values, rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
 class Outlook(NamedTuple):

@@ -5,7 +5,7 @@
 On every set of rows all contenders take turns in one process, each on all cores, one theta a call; then in batches.
 Thetas are rows held out of the index. Total variation is exact, theta by theta. `--json` keeps what was measured, set
 by set; `--keep` the graphs of HNSW, which take longest to build, with their times. Then
-`python benchmarks/comparison_page.py` writes tables and figure of docs/comparison.md from it. Needs the extras
+`python benchmarks/pages.py` writes tables and figure of docs/comparison.md from it. Needs the extras
 `data`, `plots` and `torch`.
 """
 
@@ -24,12 +24,12 @@ import torch
 
 import lazygumbel as lg
 from common import held_bytes
+from comparison_page import WRITTEN
 from lazygumbel import datasets
 from lazygumbel_evaluation.harness.clock import Clocked, Contender, Pace, take_turns
 from rivals import Deann, DenseNumpy, DenseTorch, Paper, TopKSoftmax, build_hnsw
 from speed import Budget, Data
 
-WRITTEN = Path(__file__).parent.parent / "docs" / "comparison.json"
 FULL, QUICK = Budget(100, 20, 128), Budget(20, 5, 32, 20_000)
 FITTED, HEADS, SEARCH = 400, (100, 1_000), 200
 PACE = Pace(passes=3, rest_seconds=0.1)

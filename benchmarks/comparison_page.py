@@ -1,19 +1,11 @@
-"""Tables and figure of docs/comparison.md, from what `comparison.py` measured.
+"""Tables and figure of docs/comparison.md, from what `comparison.py` measured; `pages.py` writes them."""
 
-    python benchmarks/comparison_page.py
-
-A block between `<!-- draws photos -->` and `<!-- end -->` becomes the table of that name.
-"""
-
-import json
-import re
+from pathlib import Path
 from typing import Any
 
-from comparison import WRITTEN
+__all__ = ["WRITTEN", "draw", "tables"]
 
-__all__ = ["rendered"]
-
-PAGE = WRITTEN.with_suffix(".md")
+WRITTEN = Path(__file__).parent.parent / "docs" / "comparison.json"
 FIGURE = WRITTEN.parent / "figures" / "comparison.png"
 TITLES = {"photos": "photo descriptors", "sentences": "sentence embeddings", "glove": "GloVe"}
 LOOKS = {
@@ -32,16 +24,13 @@ EXACT = 1e-10
 """Where exact draws stand on an axis of logarithms."""
 
 
-def rendered(page: str, held: dict[str, Any]) -> str:
-    """The page with its tables as measured."""
-    tables = {"draws": draws, "sums": sums, "run": _run}
-
-    def fill(block: re.Match[str]) -> str:
-        kind, name = block[1], block[2]
-        table = tables[kind](held[name]) if name in held else "Not measured in this run."
-        return f"<!-- {kind} {name} -->\n\n{table}\n\n<!-- end -->"
-
-    return re.sub(r"<!-- (\w+) (\w+) -->\n.*?\n?<!-- end -->", fill, page, flags=re.DOTALL)
+def tables(held: dict[str, Any]) -> dict[str, str]:
+    """By kind and set of rows, as the page names them."""
+    found = {"run run": _run(held["run"])}
+    for name in TITLES:
+        if name in held:
+            found |= {f"draws {name}": draws(held[name]), f"sums {name}": sums(held[name])}
+    return found
 
 
 def draws(found: dict[str, Any]) -> str:
@@ -88,7 +77,7 @@ def draw(held: dict[str, Any]) -> None:
 
     sets = [name for name in TITLES if name in held]
     sheet = Figure(figsize=(4.2 * len(sets), 4.6), layout="constrained")
-    panels = sheet.subplots(1, len(sets), squeeze=False, sharey=True)[0]
+    panels = sheet.subplots(1, len(sets), squeeze=False, sharex=True, sharey=True)[0]
     for axes, name in zip(panels, sets, strict=True):
         for contender, (colour, marker) in LOOKS.items():
             one = held[name]["draws"].get(contender)
@@ -104,14 +93,3 @@ def draw(held: dict[str, Any]) -> None:
     sheet.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     FIGURE.parent.mkdir(exist_ok=True)
     sheet.savefig(FIGURE, dpi=150, metadata={"Software": None})
-
-
-def main() -> None:
-    """Write both."""
-    held = json.loads(WRITTEN.read_text(encoding="utf-8"))
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), held), encoding="utf-8")
-    draw(held)
-
-
-if __name__ == "__main__":
-    main()

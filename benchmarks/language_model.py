@@ -9,16 +9,20 @@ softmax in float32 and in int8, each the quickest of some variants; the best tok
 swept; clusters drawn by the softmax of their centroids, the number of probes swept; `Bounded` and `Exhaustive` of this
 library. They take turns in one process. Distances are exact: from the probabilities of all tokens, or in closed form;
 that of drawn clusters is averaged over 200 sets of probes. Printed too: the mass that the most probable tokens leave
-over, and whether the bars are met. Needs the extras `torch` and, for the figure, `plots`.
+over, and whether the bars are met. `--json docs/language_model.json` and `python benchmarks/pages.py` write the tables
+of docs/language_models.md. Needs the extras `torch` and, for the figure, `plots`.
 """
 
 import argparse
 import json
+import os
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +34,9 @@ FASTER = {"dense float32": 15.0, "dense int8": 5.0}
 """Times that draws of a distance of at most 1e-4 are to be quicker."""
 CLOSE, FAR = 1e-4, 1e-2
 TOPS = (50, 100, 1000)
+COARSE = 4, 2
+"""Coordinates to a code, for draws alone: the quickest of nine pairs at the states that size the codes. Those chosen by
+default serve sums as well."""
 COLOURS = {"dense float32": "#000000", "dense int8": "#999999", "HNSW": "#d55e00", "clusters": "#009e73"}
 OURS = "#0072b2"
 
@@ -59,7 +66,7 @@ class Point(NamedTuple):
 
 
 def contenders(
-    rows: np.ndarray, model: lg.LogLinear, budget: Budget, cache: Path | None
+    rows: np.ndarray, models: dict[str, lg.LogLinear], budget: Budget, cache: Path | None
 ) -> dict[tuple[str, str], Head | Ours]:
     """By kind and setting."""
     found: dict[tuple[str, str], Head | Ours] = {}
@@ -73,31 +80,35 @@ def contenders(
     partition = Partition.build(rows, budget.clusters, cache and cache / "clusters.npz")
     for probes in budget.probes:
         found["clusters", f"{probes:,} of {len(partition.centroids):,}"] = Clusters(partition, probes)
-    found["lazygumbel", "Bounded(delta=1e-4)"] = Ours(model, lg.Bounded())
-    found["lazygumbel", "Bounded(delta=1e-3)"] = Ours(model, lg.Bounded(delta=1e-3))
-    found["lazygumbel", "Exhaustive()"] = Ours(model, lg.Exhaustive())
+    for codes, model in models.items():
+        found["lazygumbel", f"Bounded(delta=1e-4){codes}"] = Ours(model, lg.Bounded())
+        found["lazygumbel", f"Bounded(delta=1e-3){codes}"] = Ours(model, lg.Bounded(delta=1e-3))
+    found["lazygumbel", "Exhaustive()"] = Ours(models[""], lg.Exhaustive())
     return found
 
 
 def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | None) -> dict[str, Any]:
     """All points, of a dense head the quickest variant, and the mass lost by the most probable tokens."""
-    model = _model(rows, states[::2], cache and cache / "index")
+    models = {"": _model(rows, states[::2], None, cache and cache / "index")}
+    models[f", {COARSE}"] = _model(rows, states[::2], COARSE, cache and cache / "coarse")
     thetas = np.ascontiguousarray(states[1::2][: budget.thetas])
-    heads = contenders(rows, model, budget, cache)
+    heads = contenders(rows, models, budget, cache)
     judged = _judged(heads, thetas, thetas @ rows.T, cache and cache / "distances.json")
     timed = clock_together({"|".join(name): (head.draw, thetas[: budget.timed]) for name, head in heads.items()})
     points = [Point(*name, 1e3 * timed["|".join(name)][0], *judged["|".join(name)]) for name in heads]
     for kind in FASTER:
         best = min((p for p in points if p.kind == kind), key=lambda p: p.milliseconds)
         points = [p for p in points if p.kind != kind or p is best]
-    return {"points": points, "lost": judged["lost"]}
+    run = {"cores": os.cpu_count(), "lazygumbel": lg.__version__, "NumPy": np.__version__, "torch": torch.__version__}
+    run |= {"FAISS": faiss.__version__, "thetas": len(thetas), "timed": budget.timed}
+    return {"points": points, "lost": judged["lost"], "run": run}
 
 
-def _model(rows: np.ndarray, like: np.ndarray, path: Path | None) -> lg.LogLinear:
+def _model(rows: np.ndarray, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
     if path is not None and path.exists():
         return lg.LogLinear.load(path)
     start = perf_counter()
-    model = lg.LogLinear(lg.PartitionIndex.build(rows, thetas=like, rng=0))
+    model = lg.LogLinear(lg.PartitionIndex.build(rows, coordinates=coordinates, thetas=like, rng=0))
     print(f"{model} built in {perf_counter() - start:.1f} s", flush=True)
     if path is not None:
         model.save(path)
@@ -108,11 +119,12 @@ def _judged(
     heads: dict[tuple[str, str], Head | Ours], thetas: np.ndarray, logits: np.ndarray, path: Path | None
 ) -> dict[str, Any]:
     """For each contender the mean and the largest distance; kept, because they do not depend on the machine."""
-    if path is not None and path.exists():
-        return json.loads(path.read_text())
     exact = [softmax(row) for row in logits]
-    found: dict[str, Any] = {"lost": _lost(np.array(exact))}
+    found: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    found["lost"] = _lost(np.array(exact))
     for name, head in heads.items():
+        if "|".join(name) in found:
+            continue
         if isinstance(head, Ours):
             distances = head.distances(thetas)
         else:
@@ -176,7 +188,9 @@ def draw(points: list[Point], path: Path) -> None:
         x, y = [p.milliseconds for p in some], [max(p.distance, floor) for p in some]
         axes.plot(x, y, "o" if kind == "lazygumbel" else "o-", color=COLOURS.get(kind, OURS), label=kind)
         for p, height in zip(some, y, strict=True):
-            axes.annotate(p.setting, (p.milliseconds, height), xytext=(5, 5), textcoords="offset points", fontsize=7)
+            left = str(COARSE) in p.setting  # beside the same setting with other codes
+            place: dict[str, Any] = {"xytext": (-5, -3), "ha": "right"} if left else {"xytext": (5, 5)}
+            axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", fontsize=7, **place)
     axes.axhline(CLOSE, color="#cccccc", linewidth=0.8, zorder=0)
     axes.set(
         xscale="log", yscale="log", xlabel="milliseconds a token, head alone", ylabel="exact total variation distance"
@@ -190,7 +204,7 @@ def draw(points: list[Point], path: Path) -> None:
         color="#666666",
     )
     axes.margins(x=0.12)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0.0, 0.3))
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0.7, 0.33))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -214,7 +228,9 @@ def main() -> None:
     show(Console(), points, found["lost"])
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found | {"points": [p._asdict() for p in points]}, indent=1))
+        met = [dict(zip(("bar", "wanted", "found", "met"), bar, strict=True)) for bar in bars(points)]
+        kept = found | {"points": [p._asdict() for p in points], "bars": met}
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
     if arguments.figure is not None:
         draw(points, arguments.figure)
 

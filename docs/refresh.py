@@ -2,7 +2,8 @@
 
     python docs/refresh.py [PAGE ...]
 
-Needs the extra `data`, and runs the examples on the word vectors; tests run the same blocks on a few random rows.
+Needs the extras `data` and `serve`, and curl; runs the examples on the word vectors, which tests run on a few random
+rows. Commands of all pages share a folder: `model` is what docs/cli.md builds, and curl asks a service over a copy.
 """
 
 import contextlib
@@ -10,8 +11,10 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +22,7 @@ from lazygumbel import datasets
 
 _TEXT = "glove.6B.50d.txt"
 ROOT = Path(__file__).resolve().parent.parent
+_LAZYGUMBEL = [sys.executable, "-c", "from lazygumbel.cli import main; main()"]
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,12 +43,33 @@ def refreshed(page: Path) -> str:
 
 
 def _commands(block: re.Match[str]) -> str:
+    """Every command of a block, each with what it prints; a line that ends in a backslash goes on in the next."""
     shown: list[str] = []
-    for line in re.findall(r"^\$ .*$", block[1], re.MULTILINE):
-        command = [sys.executable, "-c", "from lazygumbel.cli import main; main()", *shlex.split(line)[2:]]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    for line in re.findall(r"^\$ (?:.*\\\n)*.*$", block[1], re.MULTILINE):
+        program, *words = shlex.split(line.removeprefix("$ ").replace("\\\n", ""))
+        with _service() if program == "curl" else contextlib.nullcontext("") as address:
+            asked = [word.replace("localhost:8000", address) for word in words]
+            command = ["curl", "--silent", "--fail"] if program == "curl" else _LAZYGUMBEL
+            ran = subprocess.run([*command, *asked], capture_output=True, text=True, check=True)
         shown += [line, *(text.rstrip() for text in ran.stdout.splitlines())]
     return "```console\n" + "\n".join(shown) + "\n```"
+
+
+@contextlib.contextmanager
+def _service() -> Iterator[str]:
+    """The address of a live service over a copy of `model`; changes last until the pages are written."""
+    if not Path("served").exists():
+        shutil.copytree("model", "served")
+        datasets.glove().gather(datasets.glove().names.find("creek")).astype("<f4").tofile("brook.f32")
+    command = [*_LAZYGUMBEL, "serve", "served", "--live", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://(\S+:\d+)/", process.stdout.readline())
+            assert found is not None
+            yield found[1]
+        finally:
+            process.terminate()
 
 
 def _write_text() -> None:
@@ -59,7 +84,8 @@ def _write_text() -> None:
 
 def main() -> None:
     """Refresh the pages named, or all of them."""
-    every = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    first = ROOT / "docs" / "cli.md"
+    every = [first, ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {first})]
     pages = [Path(name).resolve() for name in sys.argv[1:]] or every
     with TemporaryDirectory() as folder:
         os.chdir(folder)

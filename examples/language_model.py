@@ -41,11 +41,15 @@ class LanguageModel:
     """A causal language model as hidden states and a linear head."""
 
     def __init__(self, path: Path) -> None:
-        transformers: Any = require("transformers", extra="language-models")
-        transformers.logging.disable_progress_bar()
-        where: tuple[Path, dict[str, str]] = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
         if not path.exists():
             raise ValueError(f"model: there is no folder or GGUF file {path}")
+        transformers: Any = require("transformers", extra="language-models")
+        transformers.logging.disable_progress_bar()
+        where: tuple[Path, dict[str, str]] = (path, {})
+        if not path.is_dir():
+            where = path.parent, {"gguf_file": path.name}
+            for needed in ("gguf", "accelerate"):  # by transformers, which would say so after a minute
+                require(needed, extra="language-models")
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(where[0], **where[1])
         model = transformers.AutoModelForCausalLM.from_pretrained(where[0], dtype=torch.float32, **where[1]).eval()
         self.body, self.head = model.base_model, model.get_output_embeddings()

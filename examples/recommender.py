@@ -7,7 +7,8 @@ by the softmax over all books, with `LogLinearLoss` over rows that learn and wit
 on the same batches. Then 1,000 readers are each served ten distinct books that they do not know, by Plackett-Luce, and
 the propensity of every book is logged. Clicks are made up, by the towers that were trained densely. From the log alone
 a more careful policy, of a lower temperature, is judged by inverse propensity scoring, and compared with its true
-value. Next day some books have gone and others have come. Needs the extra `torch`.
+value; and so from some further logs, to see whether standard errors are what they say. Next day some books have gone
+and others have come. Needs the extra `torch`.
 """
 
 import argparse
@@ -47,9 +48,11 @@ class Size(NamedTuple):
     """Steps of lazygumbel's alone."""
     readers: int
     """Held out of the training: scored, and served."""
+    logs: int
+    """Of what they were served: the first is shown, all of them show how good its standard error is."""
 
 
-FULL, QUICK = Size(1, 25, 175, 1000), Size(10, 20, 30, 200)
+FULL, QUICK = Size(1, 25, 175, 1000, 25), Size(10, 20, 30, 200, 10)
 
 
 class Clicks(NamedTuple):
@@ -64,11 +67,6 @@ class Clicks(NamedTuple):
         logits = self.vectors @ self.thetas[reader]
         return 1 / (1 + np.exp(logits.max() - CLICKS - logits))
 
-    def drawn(self, ids: np.ndarray) -> np.ndarray:
-        """Whether each reader clicks on each of the books shown."""
-        chances = np.stack([self.chances(reader)[slate] for reader, slate in enumerate(ids)])
-        return np.random.default_rng(3).random(ids.shape) < chances
-
 
 class Served(NamedTuple):
     """Slates: one row a reader, one column a position."""
@@ -81,6 +79,15 @@ class Served(NamedTuple):
     """Of each book, given those before it."""
     seconds: float
     label: str
+
+
+class Truth(NamedTuple):
+    """What nobody who serves knows of a log."""
+
+    careful: float
+    """Mean chance of a click under the careful policy, given what was shown before."""
+    chances: np.ndarray
+    """Of a click on each book that was shown, (readers, positions)."""
 
 
 def train(books: Books, size: Size, held_out: Batch, bars: Progress) -> tuple[Lazy, Towers, dict[str, Any]]:
@@ -138,20 +145,33 @@ def _stderr(values: np.ndarray) -> float:
     return float(values.mean(axis=1).std(ddof=1) / np.sqrt(len(values)))
 
 
-def truth_of(vectors: np.ndarray, served: Served, world: Clicks, bars: Progress) -> float:
-    """By brute force: the mean chance of a click under the careful policy, given what was shown before."""
-    total = 0.0
-    with bars.task("the truth, by brute force", len(served.ids)) as task:
-        for reader, slate in enumerate(served.ids):
-            logits = (vectors @ served.thetas[reader]).astype(np.float64) / CAREFUL
+def truth_of(vectors: np.ndarray, logs: list[Served], world: Clicks, bars: Progress) -> list[Truth]:
+    """By brute force, of logs of the same readers."""
+    careful = [np.zeros(served.ids.shape) for served in logs]
+    shown = [np.zeros(served.ids.shape) for served in logs]
+    with bars.task("the truth, by brute force", len(logs[0].ids)) as task:
+        for reader, theta in enumerate(logs[0].thetas):
+            logits = (vectors @ theta).astype(np.float64) / CAREFUL
             weights, chances = np.exp(logits - logits.max()), world.chances(reader)
-            weights[served.known[reader]] = 0.0
+            weights[logs[0].known[reader]] = 0.0
             mass, clicked = weights.sum(), weights @ chances
-            for shown in slate:
-                total += clicked / mass
-                mass, clicked = mass - weights[shown], clicked - weights[shown] * chances[shown]
+            for served, values, clicks in zip(logs, careful, shown, strict=True):
+                slate = served.ids[reader]
+                clicks[reader] = chances[slate]
+                gone, lost = weights[slate], weights[slate] * chances[slate]
+                values[reader] = (clicked - np.cumsum(lost) + lost) / (mass - np.cumsum(gone) + gone)
             task.advance(1)
-    return total / served.ids.size
+    return [Truth(float(values.mean()), clicks) for values, clicks in zip(careful, shown, strict=True)]
+
+
+def summary(logs: list[dict[str, float]]) -> dict[str, float]:
+    """How far estimates of many logs are from the truth, in standard errors: none on average, one in size."""
+    found: dict[str, float] = {"count": len(logs)}
+    for name in ("ips", "snips"):
+        off = np.array([(log[name] - log["truth"]) / log[f"{name}_stderr"] for log in logs])
+        found |= {f"{name}_within": int((np.abs(off) < 2).sum()), f"{name}_mean": float(off.mean())}
+        found[f"{name}_spread"] = float(off.std(ddof=1))
+    return found
 
 
 def feedback(served: Served, clicks: np.ndarray, n: int) -> dict[str, np.ndarray]:
@@ -193,6 +213,7 @@ def next_day(model: lg.LogLinear, coming: lg.Features, served: Served) -> dict[s
 
 def run(books: Books, size: Size, bars: Progress) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """All of it: the report, and the log of what was served."""
+    began = time.perf_counter()
     rng = np.random.default_rng(0)
     order = rng.permutation(len(books.readers))
     readers = [books.readers[i] for i in order]
@@ -209,18 +230,26 @@ def run(books: Books, size: Size, bars: Progress) -> tuple[dict[str, Any], dict[
     place[shelf] = np.arange(len(shelf))
     known = [place[bag[place[bag] >= 0]] for bag in np.split(held_out.books.numpy(), held_out.starts.numpy()[1:])]
     serve(model, thetas[:2], known[:2], seed=1)  # so that nothing is compiled while the clock runs
-    with bars.task("serving", 1) as task:
-        served = serve(model, thetas, known, seed=2)
-        task.advance(1)
+    logs: list[Served] = []
+    with bars.task("serving", size.logs) as task:
+        for log in range(size.logs):
+            logs.append(serve(model, thetas, known, seed=2 + 10 * log))
+            task.advance(1)
     world = Clicks(dense.thetas(held_out), dense.vectors()[shelf])
-    clicks = world.drawn(served.ids)
-    report["policy"] = judge(model, served, clicks)
-    report["policy"]["truth"] = truth_of(lazy.towers.vectors()[shelf], served, world, bars)
+    truths = truth_of(lazy.towers.vectors()[shelf], logs, world, bars)
+    drawn = [np.random.default_rng(3 + 10 * log).random(t.chances.shape) < t.chances for log, t in enumerate(truths)]
+    with bars.task("judging the other policy", size.logs) as task:
+        judged: list[dict[str, float]] = []
+        for one, clicked, truth in zip(logs, drawn, truths, strict=True):
+            judged.append(judge(model, one, clicked) | {"truth": truth.careful})
+            task.advance(1)
+    report["policy"], report["logs"], served, clicks = judged[0], summary(judged), logs[0], drawn[0]
     report["serving"] = {"readers": len(thetas), "seconds": served.seconds, "label": served.label}
     with bars.task("the next day", 1) as task:
         report["next_day"] = next_day(model, later, served)
         task.advance(1)
-    report |= {"books": books.n, "readers": len(readers), "steps": size.steps, "batch": BATCH}
+    report |= {"books": books.n, "readers": len(readers), "steps": size.steps, "batch": BATCH, "careful": CAREFUL}
+    report["seconds"] = time.perf_counter() - began
     return report, feedback(served, clicks, index.features.n)
 
 
@@ -252,6 +281,12 @@ def show(report: dict[str, Any], console: Console) -> None:
             f"by {name.upper()}", f"{policy[name]:.4f} +- {policy[f'{name}_stderr']:.4f}", f"{off:+.1f} standard errors"
         )
     console.print(table)
+    logs = report["logs"]
+    console.print(
+        f"\nOf {logs['count']} such logs the truth is within two standard errors of IPS for {logs['ips_within']}, of "
+        f"SNIPS for {logs['snips_within']}; on average they are off by {logs['ips_mean']:+.2f} and "
+        f"{logs['snips_mean']:+.2f} standard errors."
+    )
     console.print(
         f"\nNext day {day['books']:,} books come and as many go, in {1000 * day['seconds']:.0f} ms: "
         f"{day['gone_but_shown']} of the gone are shown, {day['new_shown_first']:.1%} of the first places are new "

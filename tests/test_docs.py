@@ -5,6 +5,7 @@ A block of text right after one of Python is what it prints, word for word, on p
 
 import contextlib
 import io
+import json
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lazygumbel as lg
-from lazygumbel import datasets
+from lazygumbel import datasets, forms
 from lazygumbel.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +72,17 @@ def test_commands_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, (command, result.output)
+
+
+def test_answers_of_the_service_have_the_keys_that_are_documented() -> None:
+    """`docs/refresh.py` asks a service; what it printed then must still be its form."""
+    shown = "\n".join(blocks(ROOT / "docs" / "service.md", "console"))
+    answers = re.findall(r"^\$ curl '?localhost:8000/v1/([\w-]+)(?:.*\\\n)*.*\n(\{.*\})$", shown, re.MULTILINE)
+    form = {"sample": forms.Draws, "top-k": forms.TopK, "add": forms.Change, "remove": forms.Change}
+    assert [route for route, _ in answers] == list(form) and shown.count("$ ") == len(answers)
+    for route, answer in answers:
+        schema, keys = forms.schema(form[route]), set(json.loads(answer))
+        assert set(schema["required"]) <= keys <= set(schema["properties"]), route
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

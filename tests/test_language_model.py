@@ -83,6 +83,18 @@ def test_what_is_no_model_is_refused(tmp_path):
         imported("examples/language_model.py").LanguageModel(tmp_path / "nothing.gguf")
 
 
+def test_what_a_gguf_file_needs_is_asked_for_at_the_door(tmp_path, monkeypatch):
+    path = tmp_path / "some.gguf"
+    path.write_bytes(b"GGUF")
+    for name in ("gguf", "accelerate"):
+        with monkeypatch.context() as patch:
+            for other in ("gguf", "accelerate"):
+                patch.setitem(sys.modules, other, ModuleType(other))
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(ImportError, match=r"lazygumbel\[language-models\]"):
+                imported("examples/language_model.py").LanguageModel(path)
+
+
 def test_the_heads_it_is_compared_with_draw_from_the_laws_they_are_judged_by(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     heads = imported("benchmarks/heads.py")
@@ -108,3 +120,20 @@ def test_the_heads_it_is_compared_with_draw_from_the_laws_they_are_judged_by(mon
     assert min(distances[5:]) > 0.05  # what top k and uncorrected clusters lose
     ours = heads.Ours(lg.LogLinear(lg.ExactIndex(rows)), lg.Exhaustive())
     assert ours.distances(theta[None])[0] == 0 and 0 <= ours.draw(theta) < 300
+
+
+def test_bars_are_judged_by_the_quickest_close_head(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    benchmark = imported("benchmarks/language_model.py")
+    point = benchmark.Point
+    points = [
+        point("dense float32", "a", 30.0, 0.0, 0.0),
+        point("dense int8", "a", 8.0, 0.03, 0.05),
+        point("HNSW", "a", 0.5, 0.4, 0.9),
+        point("lazygumbel", "close", 1.6, 1e-6, 1e-5),
+        point("lazygumbel", "far", 0.1, 1e-3, 1e-2),
+    ]
+    assert [(found, met) for _, _, found, met in benchmark.bars(points)] == [(18.75, True), (5.0, True), (0.0, True)]
+    points[2] = point("HNSW", "a", 0.5, 0.005, 0.9)
+    points[1] = point("dense int8", "a", 7.9, 0.03, 0.05)
+    assert [met for *_, met in benchmark.bars(points)] == [True, False, False]

@@ -44,7 +44,7 @@ def library(example):
 @pytest.fixture(scope="module")
 def ran(example, library):
     with importlib.import_module("torch").sparse.check_sparse_tensor_invariants(enable=False):
-        return example.run(library, example.Size(1, 30, 10, 100), Silent())
+        return example.run(library, example.Size(1, 30, 10, 100, 12), Silent())
 
 
 def test_both_trainings_learn_and_agree(ran):
@@ -73,6 +73,16 @@ def test_the_off_policy_estimates_are_near_the_truth(ran):
         assert policy[f"{name}_stderr"] < 0.1 * policy["truth"]
 
 
+def test_standard_errors_are_what_they_say(ran, example):
+    logs = ran[0]["logs"]
+    for name in ("ips", "snips"):
+        assert logs["count"] == 12 and logs[f"{name}_within"] >= 9, logs
+        assert abs(logs[f"{name}_mean"]) < 4 / np.sqrt(12) and 0.3 < logs[f"{name}_spread"] < 1.7, logs
+    wrong = {"ips": 1.0, "snips": 1.0, "ips_stderr": 0.1, "snips_stderr": 0.1}
+    found = example.summary([wrong | {"truth": 0.7}, wrong | {"truth": 0.9}])
+    assert found["ips_within"] == 1 and found["ips_mean"] == pytest.approx(2.0)
+
+
 def test_with_other_propensities_they_are_not(example):
     """The same estimators on a log of one step, against the truth; and as if all books had been equally likely."""
     rng = np.random.default_rng(0)
@@ -82,8 +92,8 @@ def test_with_other_propensities_they_are_not(example):
     served = example.serve(model, thetas, known, seed=0)
     assert not any(np.isin(slate, out).any() for slate, out in zip(served.ids, known, strict=True))
     world = example.Clicks(thetas, (0.5 * rows + 0.5 * rng.normal(size=rows.shape)).astype(np.float32))
-    truth = example.truth_of(rows, served, world, Silent())
-    clicks = world.drawn(served.ids)
+    (truth, chances) = example.truth_of(rows, [served], world, Silent())[0]
+    clicks = rng.random(chances.shape) < chances
     for propensity, right in ((served.propensity, True), (np.full(served.ids.shape, 1 / 280), False)):
         found = example.judge(model, served._replace(propensity=propensity), clicks)
         off = abs(found["ips"] - truth) / found["ips_stderr"]
@@ -103,7 +113,9 @@ def test_the_truth_is_that_of_a_plain_loop(example):
             weights = np.exp(rows[left].astype(np.float64) @ thetas[reader] / example.CAREFUL)
             values.append(weights @ world.chances(reader)[left] / weights.sum())
             out.add(int(shown))
-    assert example.truth_of(rows, served, world, Silent()) == pytest.approx(np.mean(values), rel=1e-5)
+    (truth,) = example.truth_of(rows, [served], world, Silent())
+    assert truth.careful == pytest.approx(np.mean(values), rel=1e-5)
+    assert np.allclose(truth.chances, [world.chances(reader)[slate] for reader, slate in enumerate(served.ids)])
 
 
 def test_next_day_the_gone_are_not_shown_and_the_new_are(ran):

@@ -38,3 +38,9 @@ def test_the_reference_names_everything_public(site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
     documented = {name.rsplit(".", 1)[-1] for name in re.findall(r'<h\d id="(lazygumbel\.[\w.]+)"', pages)}
     assert set(lg.__all__) - {"__version__"} - documented == set()
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    linked = re.findall(r":\s+(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(linked) == sorted(pages)

@@ -99,6 +99,65 @@ def test_what_a_scan_finds_is_what_brute_force_leaves(rules):
         assert left_in(dist, b).tolist() == expected.tolist()
 
 
+def changed_model() -> tuple[lg.LogLinear, dict[int, np.ndarray]]:
+    """A model whose rows came, went and became others, some of the best ones among them; and its rows by id."""
+    model, rng = large_model().snapshot(), np.random.default_rng(8)
+    rows = dict(enumerate(model.features.gather(np.arange(N))))
+    model.remove(np.arange(0, 900, 3))
+    came = rng.normal(size=(400, D)).astype(np.float32)
+    rows |= dict(zip(model.add(came).tolist(), came, strict=True))
+    other = rng.normal(size=(50, D)).astype(np.float32)
+    model.replace(np.arange(1, 151, 3), other)
+    rows |= dict(zip(range(1, 151, 3), other, strict=True))
+    for gone in range(0, 900, 3):
+        del rows[gone]
+    return model, rows
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_rows_that_changed_are_truncated_like_others(rules):
+    model, rows = changed_model()
+    ids = np.array(sorted(rows))
+    fresh = lg.LogLinear(lg.ExactIndex(np.stack([rows[i] for i in ids.tolist()])))
+    out = [1, 2, 20_001]
+    dist = model(THETAS, temperature=TEMPERATURE).truncated(**rules, exclude=out, rng=0)
+    for b, theta in enumerate(THETAS):
+        expected = ids[left_by_hand(*in_order(fresh, theta, TEMPERATURE, np.searchsorted(ids, out)), **rules)]
+        found = np.repeat(ids[:, None], len(THETAS), axis=1)
+        log_prob = dist.log_prob(found).value[:, b]
+        assert ids[np.isfinite(log_prob)].tolist() == sorted(expected.tolist())
+        assert np.isclose(np.exp(log_prob).sum(), 1.0)
+        drawn = dist.sample(200, rng=1)
+        assert np.isin(drawn.ids[:, b], expected).all()
+
+
+def test_verbs_of_rows_that_changed_and_were_truncated():
+    model, rows = changed_model()
+    theta = THETAS[2]
+    dist = model(theta, temperature=TEMPERATURE).truncated(top_k=30)
+    best = model(theta, temperature=TEMPERATURE).top_k(30)
+    p = np.exp((best.scores - best.scores[0]).astype(np.float64) / TEMPERATURE)
+    p /= p.sum()
+    assert dist.top_k(30).ids.tolist() == best.ids.tolist() and max(best.ids) >= N
+    assert np.allclose(dist.expectation().value, p @ np.stack([rows[i] for i in best.ids.tolist()]), atol=1e-5)
+    assert np.isclose(dist.entropy().value, -(p * np.log(p)).sum(), rtol=1e-5)
+    drawn = dist.sample(5_000, rng=3)
+    counted = np.zeros(model.size)
+    counted[best.ids] = p
+    assert drawn.label == "bounded" and drawn.bound == best.bound
+    assert chi_square_p(drawn.ids, counted) > 1e-3 and chi_square_p(drawn.ids, np.sign(counted)) < 1e-6
+    assert dist.truncated(top_p=0.5).sample(1, rng=0).rows < N
+    nothing_cut = model(theta, temperature=TEMPERATURE).truncated(top_p=1.0, exclude=best.ids[:2])
+    assert not np.isin(nothing_cut.sample(500, rng=0).ids, best.ids[:2]).any()
+    mask = np.zeros(model.size, dtype=bool)
+    mask[:3] = True  # row 0 is not there any more
+    assert not np.isin(model(theta).truncated(top_k=model.features.n - 2, exclude=mask).top_k(9).ids, [1, 2]).any()
+    with pytest.raises(ValueError, match="no row has this id"):
+        model(theta).truncated(top_k=5, exclude=[0])
+    with pytest.raises(ValueError, match="removed"):
+        dist.log_prob(0)
+
+
 def test_a_small_set_is_found_without_scoring_all_rows():
     model = large_model()
     for rules in ({"top_k": 20}, {"min_p": 0.5}, {"top_p": 0.02}, {"top_p": 0.3, "rel_err": 0.02}):

@@ -13,7 +13,7 @@ from lazygumbel.checks import check_count, check_ids
 from lazygumbel.exclusions import Exclude, exclusions, whole_array
 from lazygumbel.indexes import Index
 from lazygumbel.methods import Estimator, Exhaustive, Normaliser, OrderedSampler, Query, Sampler
-from lazygumbel.methods.base import NOTHING, Function, Phi, Seen
+from lazygumbel.methods.base import NOTHING, Function, Kept, Phi, Seen
 from lazygumbel.methods.defaults import default_estimator, default_ordered_sampler, default_sampler
 from lazygumbel.methods.head import find_heads
 from lazygumbel.methods.kept import OverKept
@@ -22,12 +22,12 @@ from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.verbs import Rng, Verbs
 
-__all__ = ["Distribution", "Exclude", "Rng", "exclusions"]
+__all__ = ["CLOSE", "Distribution", "Exclude", "Rng", "exclusions"]
 
 _TWO_BUDGETS = "rel_err sets the default method's budget; give it to the method instead"
 
 _KEPT = OverKept()
-_CLOSE = 1e-3
+CLOSE = 1e-3
 """Relative error of Z that is tried before all rows are summed."""
 
 T = TypeVar("T")
@@ -204,12 +204,16 @@ class Distribution(Verbs):
         With `rel_err`, `top_p` is cut where an estimate of Z to this relative error puts it. Without, rows are summed
         until they leave no doubt: all of them, if need be. What is left is drawn and summed exactly.
         """
-        query, found = self.query(exclude), copy(self)
-        errors = (None, _CLOSE) if rel_err is None else (rel_err,)
+        errors = (None, CLOSE) if rel_err is None else (rel_err,)
         estimators = [default_estimator(self._index, error) for error in errors]
         if rel_err is None:
             estimators.append(Exhaustive())
-        kept = Truncation(top_k, top_p, min_p).keep(query, estimators, np.random.default_rng(rng))
+        rules, query = Truncation(top_k, top_p, min_p), self.query(exclude)
+        return self.cut(query, rules.keep(query, estimators, np.random.default_rng(rng)))
+
+    def cut(self, query: Query, kept: tuple[Kept, ...] | None) -> "Distribution":
+        """The distribution that a query is about, over what was kept of it."""
+        found = copy(self)
         found._query_all = query if kept is None else replace(query, kept=kept, excluded=(NOTHING,) * query.size)
         return found
 
@@ -252,7 +256,7 @@ class Distribution(Verbs):
 
     def _ids(self, ids: npt.ArrayLike) -> Ints:
         """Checked ids of shape sample shape + batch shape."""
-        asked, batch = check_ids(ids, "ids", self._index.features.n), len(self.batch_shape)
+        asked, batch = check_ids(ids, "ids", self._index.features.size), len(self.batch_shape)
         if batch and asked.shape[-batch:] != self.batch_shape:
             raise ValueError(f"ids has shape {asked.shape}; it must end in the batch shape {self.batch_shape}")
         return asked
@@ -261,7 +265,7 @@ class Distribution(Verbs):
         """What methods are asked: the thetas as a batch, with what is excluded for each."""
         if exclude is None:
             return self._query_all
-        excluded, before = exclusions(exclude, self.batch_shape, self._index.features.n), self._query_all.excluded
+        excluded, before = exclusions(exclude, self.batch_shape, self._index.features.size), self._query_all.excluded
         if any(map(len, before)):
             excluded = tuple(map(np.union1d, excluded, before))
         query = replace(self._query_all, excluded=excluded)

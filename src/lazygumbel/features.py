@@ -102,6 +102,16 @@ class Features:
         return self
 
     @property
+    def size(self) -> int:
+        """Ids are below this number."""
+        return self.n
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether all rows lie in one array as they are computed with, so that none need be copied."""
+        return self.stored.dtype == np.float32 and self.stored.flags.c_contiguous
+
+    @property
     def n(self) -> int:
         """Number of rows; also of those that were removed, while they are stored."""
         return self.stored.shape[0]

@@ -21,6 +21,7 @@ from lazygumbel.indexes.partition import Calibration
 from lazygumbel.live import (
     Drift,
     Live,
+    LiveDistribution,
     LiveFeatures,
     LiveNames,
     Log,
@@ -31,7 +32,6 @@ from lazygumbel.live import (
     first_segment,
     read_changes,
 )
-from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_estimator, default_sampler
 from lazygumbel.notebook import html_table
@@ -159,7 +159,7 @@ class LogLinear:
             index = PartitionIndex.build(rows, rng=generator, progress=progress)
         return cls(index)
 
-    def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution | MergedDistribution:
+    def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution | LiveDistribution:
         """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature.
 
         It is over the rows that there are now, whatever happens to them later.

@@ -14,7 +14,7 @@ import typer
 from lazygumbel.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
-from lazygumbel.merged import MergedDistribution
+from lazygumbel.live import LiveDistribution
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded import ShardedDistribution, ShardedModel
 
@@ -77,25 +77,25 @@ def show_columns(result: dict[str, Any], columns: Mapping[str, Iterable[str] | N
 
 def distribution(
     model: AnyModel, theta: Path | None, row: int | None, name: str | None, temperature: float
-) -> Distribution | MergedDistribution | ShardedDistribution:
+) -> Distribution | LiveDistribution | ShardedDistribution:
     """The distribution that a command asks, at the theta that it was given."""
     return model(theta_of(model, theta, row, name), temperature=temperature)
 
 
 def truncated(
-    dist: Distribution | MergedDistribution | ShardedDistribution,
+    dist: Distribution | LiveDistribution | ShardedDistribution,
     top_k: int | None,
     top_p: float | None,
     min_p: float | None,
     *,
     seed: int | None,
     exclude: npt.NDArray[np.int64] | None,
-) -> Distribution | MergedDistribution | ShardedDistribution:
+) -> Distribution | LiveDistribution | ShardedDistribution:
     """The distribution over what these leave of the rows that are not excluded; as it is, if none is given."""
     if top_k is top_p is min_p is None:
         return dist
-    if not isinstance(dist, Distribution):
-        raise ValueError("top_k, top_p, min_p: shards, and rows that changed, cannot be truncated; compact them first")
+    if isinstance(dist, ShardedDistribution):
+        raise ValueError("top_k, top_p, min_p: shards cannot be truncated")
     return dist.truncated(top_k=top_k, top_p=top_p, min_p=min_p, rng=seed, exclude=exclude)
 
 

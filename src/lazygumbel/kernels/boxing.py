@@ -121,9 +121,7 @@ def sample_theta(
     return Sampled(Sample(*sample), Weighed(*weighed), norm)
 
 
-def top_theta(
-    stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, desk: _Ints
-) -> tuple[_Ints, npt.NDArray[np.float64], int]:
+def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, desk: _Ints) -> tuple[_Ints, int]:
     return top.top_theta(stored.words, asked, vector, k, race.words, desk)
 
 

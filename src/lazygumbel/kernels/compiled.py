@@ -1,6 +1,6 @@
 """The kernels in Numba, by name. Same signatures and results as `reference`."""
 
-from lazygumbel.kernels import codes, contest, race, sharing, strata, top
+from lazygumbel.kernels import codes, contest, race, serving, strata, top
 from lazygumbel.kernels.boxing import (
     enter,
     open_race,
@@ -62,7 +62,7 @@ all_ceilings = door(race.all_ceilings)
 draw = door(race.draw)
 refine = door(race.refine)
 temper = door(race.temper)
-serve = door(sharing.serve)
+serve = door(serving.serve)
 sample_strata = door(strata.sample_strata)
 score_wide = door(strata.score_wide)
 top_rows = door(top.top_rows)

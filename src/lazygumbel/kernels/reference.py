@@ -620,8 +620,9 @@ def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
         logits[few.dead] = -np.inf
         high = logits.max()
         ends: Floats = np.cumsum(np.exp(logits - high))
-        steps: Ints = 2 * np.arange(first.ids.shape[1])
-        chosen: Ints = np.searchsorted(ends, uniforms(few.seeds[b], steps) * ends[-1], side="right")
+        steps = 2 * np.arange(len(first.ids[b]))
+        places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
+        chosen: Ints = np.searchsorted(ends, places, side="right")
         values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
         _merge(few.ids[chosen], values, first, b)
         first.rows[b] += len(few.rows)
@@ -870,29 +871,21 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
     return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
 
 
-def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:
-    """Positions and logits of some rows of some blocks, all of the best k among them whose ceilings reach the k-th
-    largest logit; and how many ceilings did. Blocks with ceilings by the first part of codes that do get ceilings by
-    all codes."""
-    race, blocks = run.race, range(first, last)
+def top_rows(run: Run, k: int, desk: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here
+    """Positions of some rows, all of the best k among them whose ceilings reach the k-th largest logit; and how many
+    ceilings did. None if they do not fit in the room of certain rows."""
+    blocks = range(len(run.race.weights))
     rows = np.concatenate([positions_of(run, block) for block in blocks])
     weights = np.concatenate([_weights(run, block) for block in blocks])
     there = np.flatnonzero(weights)
     logits = np.array([_score(run, position) for position in rows[there]])
     kth = float(np.sort(logits)[max(len(logits) - k, 0)]) if len(logits) >= k else -np.inf
-    enough = np.exp2(kth / run.ceilings.power - run.ceilings.shift)
-    for block in blocks:
-        if level_of(run, block) == SHORT and _weights(run, block).max() >= enough:
-            race.ceilings[block] = ceilings_of(run, block, FULL)
-    weights = np.concatenate([_weights(run, block) for block in blocks])[there]
-    kept = (weights >= enough) & (logits >= kth)
-    return rows[there][kept], logits[kept], int((weights >= enough).sum())
+    reaching = weights[there] >= np.exp2(kth / run.ceilings.power - run.ceilings.shift)
+    return rows[there][reaching & (logits >= kth)], int(reaching.sum())
 
 
-def top_theta(
-    stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, desk: Ints
-) -> tuple[Ints, Floats, int]:
-    """From a theta to `top_rows` of all blocks."""
+def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, desk: Ints) -> tuple[Ints, int]:
+    """From a theta to its `top_rows`."""
     open_race(stored, np.empty(0, dtype=np.int64), race)
     theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
-    return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, 0, len(race.weights))
+    return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, desk)

@@ -1,9 +1,9 @@
-"""A scan that two threads share, over a desk: an array of whole numbers through which they meet.
+"""Work that two threads share over a desk: an array of whole numbers through which they meet.
 
-Who scans lays its run on the desk and opens it; a helper that is awake by then joins, and both claim pieces until there
-are none. Whoever comes late finds the desk closed, and nothing on it is touched: one who scans closes it when no piece
-is left, and leaves only when a helper who has joined is through with its last, some microseconds later. Nothing here
-can fail, and the helper never asks for the interpreter's lock, which would cost both of them a tenth of a millisecond.
+Who has work lays its run on the desk and opens it; a helper that is awake by then joins. Of a scan both claim pieces
+until there are none. Whoever comes late finds the desk closed, and nothing on it is touched: one who is through with
+its own share closes it, and goes on only when a helper who has joined is through, too. Nothing here can fail, and the
+helper never asks for the interpreter's lock, which would cost both of them a tenth of a millisecond.
 """
 
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba.core import types
-from numba.core.types import ExternalFunction
 from numba.extending import intrinsic
 
 from lazygumbel.kernels.codes import scan
@@ -19,18 +18,32 @@ from lazygumbel.kernels.decorators import part
 from lazygumbel.kernels.packed import read_run, write_run
 from lazygumbel.kernels.types import AWAITED, DESK, Run
 
-__all__ = ["open_desk", "scan_shared", "serve"]
+__all__ = [
+    "ASKED",
+    "BEST",
+    "FOUND",
+    "SCAN",
+    "close_desk",
+    "is_awaited",
+    "join",
+    "leave",
+    "open_desk",
+    "run_on",
+    "scan_pieces",
+    "scan_shared",
+    "work_on",
+]
 
-_STATE, _CLAIMED, _RUN = 1, 2, 8
-"""Entries of a desk, beside `AWAITED`."""
+_STATE, _CLAIMED, _WORK, _RUN = 1, 2, 3, 8
+"""Entries of a desk, beside `AWAITED`; those between the last two are arguments and answers of the work."""
 _CLOSED, _OPEN, _JOINED = range(3)
+SCAN, BEST = range(2)
+"""Kinds of work."""
+ASKED, FOUND = 4, 5
+"""Entries for a number that work is about, and for the first of two that it finds."""
 _PIECE = 8
 """Chunks that are claimed together."""
-_PATIENCE = 50_000
-"""Looks, about half a millisecond, that a helper who was called takes at whether the desk is open."""
 _Ints = npt.NDArray[np.int64]
-
-_read: Any = ExternalFunction("read", types.int64(types.int32, types.voidptr, types.uint64))
 
 
 @intrinsic
@@ -56,19 +69,8 @@ def _swap(_: Any, counters: Any, place: Any, old: Any, new: Any) -> Any:  # noqa
     return types.boolean(counters, *(types.int64,) * 3), generate
 
 
-@intrinsic
-def _address(_: Any, array: Any) -> Any:
-    """Of the first entry."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, values[0]).data
-        return builder.bitcast(data, context.get_value_type(types.voidptr))
-
-    return types.voidptr(array), generate
-
-
 @part
-def _scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
+def scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
     """One thread goes upwards, the other downwards, so that either mostly writes what it wrote for the last theta:
     memory that another processor wrote takes longer to get than a scan."""
     chunks = run.race.sums.shape[0]
@@ -80,11 +82,51 @@ def _scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
 
 
 @part
-def open_desk(run: Run, desk: _Ints) -> None:
-    """Lay a run on a desk: whoever comes now helps."""
+def open_desk(run: Run, desk: _Ints, work: int) -> None:
+    """Lay a run on a desk: whoever comes now helps with this work."""
     write_run(desk[_RUN:], run)
-    desk[_CLAIMED] = 0
+    desk[_CLAIMED], desk[_WORK] = 0, work
     _swap(desk, _STATE, _CLOSED, _OPEN)
+
+
+@part
+def close_desk(desk: _Ints) -> bool:
+    """Let nobody join any more, and wait for a helper who has; whether there was one."""
+    if _swap(desk, _STATE, _OPEN, _CLOSED):
+        return False
+    while _count_up(desk, _STATE, 0) == _JOINED:
+        pass
+    return True
+
+
+@part
+def join(desk: _Ints) -> bool:
+    """Whether there is something to do, which is then for the helper."""
+    return _swap(desk, _STATE, _OPEN, _JOINED)
+
+
+@part
+def leave(desk: _Ints) -> None:
+    """The helper has done its work."""
+    _swap(desk, _STATE, _JOINED, _CLOSED)
+
+
+@part
+def is_awaited(desk: _Ints) -> bool:
+    """Whether a helper that was called is still called for."""
+    return _count_up(desk, AWAITED, 0) != 0
+
+
+@part
+def run_on(desk: _Ints) -> Run:
+    """What lies on a desk that was joined."""
+    return read_run(desk[_RUN:])
+
+
+@part
+def work_on(desk: _Ints) -> int:
+    """Its kind."""
+    return desk[_WORK]
 
 
 @part
@@ -93,22 +135,6 @@ def scan_shared(run: Run, desk: _Ints) -> None:
     if desk.shape[0] < DESK:
         scan(run, np.int64(0), run.race.sums.shape[0])
         return
-    open_desk(run, desk)
-    _scan_pieces(run, desk, True)
-    if not _swap(desk, _STATE, _OPEN, _CLOSED):
-        while _count_up(desk, _STATE, 0) == _JOINED:
-            pass
-
-
-@part
-def serve(descriptor: int, desk: _Ints) -> None:
-    """Help whenever a byte comes through a pipe, until it is closed."""
-    byte = np.empty(1, dtype=np.int64)
-    while _read(np.int32(descriptor), _address(byte), np.uint64(1)) == 1:
-        for _ in range(_PATIENCE):
-            if _swap(desk, _STATE, _OPEN, _JOINED):
-                _scan_pieces(read_run(desk[_RUN:]), desk, False)
-                _swap(desk, _STATE, _JOINED, _CLOSED)
-                break
-            if _count_up(desk, AWAITED, 0) == 0:
-                break
+    open_desk(run, desk, SCAN)
+    scan_pieces(run, desk, True)
+    close_desk(desk)

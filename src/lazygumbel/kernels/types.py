@@ -380,7 +380,7 @@ class Race(NamedTuple):
     @classmethod
     def room(cls, stored: Stored) -> "Race":
         """For the races of an index, one after the other; not packed yet."""
-        blocks, certain = len(stored.alive), len(stored.rows.rows) // 8 + 64
+        blocks, certain = len(stored.alive), len(stored.rows.rows) // 8 + 256
         chunks = -(-blocks // CHUNK)
         return cls(
             np.empty_like(stored.alive),

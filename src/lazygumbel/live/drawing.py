@@ -8,24 +8,30 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.checks import check_count
-from lazygumbel.distribution import Exclude, Rng
+from lazygumbel.distribution import Distribution, Exclude, Rng
+from lazygumbel.exclusions import exclusions
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.kernels.types import Few, First
-from lazygumbel.live.segment import Segment
+from lazygumbel.live.features import LiveFeatures
+from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
 from lazygumbel.methods.dense import patience_of
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
-from lazygumbel.parts import Places
+from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason, grounds
+
+if TYPE_CHECKING:
+    from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveDistribution"]
 
@@ -37,17 +43,16 @@ class LiveDistribution(MergedDistribution):
 
     def __init__(
         self,
-        parts: Sequence[Segment],
-        places: Places,
+        snapshot: "Snapshot",
         theta: npt.ArrayLike,
         temperature: float,
         *,
-        d: int,
         naming: Naming | None = None,
     ) -> None:
+        parts = snapshot.parts
         longest = max(part.index.features.max_norm for part in parts)
-        super().__init__(parts, places, theta, temperature, d=d, max_norm=longest, naming=naming)
-        self._segments = parts
+        super().__init__(parts, snapshot, theta, temperature, d=snapshot.d, max_norm=longest, naming=naming)
+        self._segments, self._snapshot = parts, snapshot
 
     def sample(
         self,
@@ -68,6 +73,36 @@ class LiveDistribution(MergedDistribution):
         count = prod(check_count(s, "size", least=0) for s in shape)
         rules = Rules(chosen.delta, None, count, distinct=False)
         return self._race(rules, rng).shaped(shape, self.batch_shape, self._naming)
+
+    def truncated(
+        self,
+        *,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        rel_err: float | None = None,
+        rng: Rng = None,
+        exclude: Exclude = None,
+    ) -> Distribution:
+        """The distribution over what is left, for each theta: see `Distribution.truncated`."""
+        rules, batch = Truncation(top_k, top_p, min_p), self.batch_shape
+        if exclude is not None:
+            self._left_out(exclude)  # refuses rows that were removed, but for those of a mask
+            held = exclusions(exclude, batch, self._snapshot.size)
+            out = [one[self._snapshot.find(one)[0] >= 0] for one in held]
+            exclude = out if batch else out[0]
+        thetas = self._thetas if batch else self._thetas[0]
+        features, generator = LiveFeatures(self._snapshot), np.random.default_rng(rng)
+        return truncate(
+            rules,
+            features,
+            self._snapshot,
+            thetas,
+            self.temperature,
+            rel_err=rel_err,
+            rng=generator,
+            exclude=exclude,
+        )
 
     def _race(self, rules: Rules, rng: Rng) -> Draws:
         """All parts, of which the first is the large one."""

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.features import Block, Features
-from lazygumbel.live.snapshot import Snapshot
 from lazygumbel.names import Names
 from lazygumbel.progress import Progress
+
+if TYPE_CHECKING:  # its distributions know these features
+    from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveFeatures", "LiveNames"]
 
@@ -20,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 class LiveNames(Names):
     """Names of the rows that there are, by id."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: "Snapshot") -> None:
         self._snapshot = snapshot
 
     def __len__(self) -> int:
@@ -56,7 +58,7 @@ class LiveNames(Names):
 class LiveFeatures(Features):
     """The rows that there are. Their ids need not run from 0 to n - 1: `ids` are all of them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: "Snapshot") -> None:
         self._snapshot = snapshot
         self.names = None if snapshot.tail.names is None else LiveNames(snapshot)
         self.live = snapshot.n
@@ -70,6 +72,16 @@ class LiveFeatures(Features):
     def n(self) -> int:
         """Number of rows that were not removed."""
         return self._snapshot.n
+
+    @property
+    def size(self) -> int:
+        """Ids are below this number; not all of them have a row."""
+        return self._snapshot.size
+
+    @property
+    def at_hand(self) -> bool:
+        """No: rows lie in several arrays."""
+        return False
 
     @property
     def d(self) -> int:

@@ -82,4 +82,4 @@ class Snapshot:
         return rows
 
     def __call__(self, theta: npt.ArrayLike, temperature: float, naming: Naming | None = None) -> LiveDistribution:
-        return LiveDistribution(self.parts, self, theta, temperature, d=self.d, naming=naming)
+        return LiveDistribution(self, theta, temperature, naming=naming)

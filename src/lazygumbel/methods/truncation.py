@@ -84,13 +84,17 @@ class Truncation:
             raise ValueError("top_p must be greater than 0; top_k=1 keeps the most probable row alone")
 
     def keep(self, query: Query, estimators: Sequence[Estimator], rng: np.random.Generator) -> tuple[Kept, ...] | None:
-        """What is left of each theta; None if no rule leaves out any row.
-
-        `estimators` of Z for top-p, each closer than the one before: the next is asked where one leaves a doubt.
-        """
+        """What is left of each theta; None if no rule leaves out any row."""
         most = max((query.left(b) for b in range(query.size)), default=0)
         if not self._by_mass and not self.min_p and (self.top_k or most) >= most:
             return None
+        return self.find(query, estimators, rng)
+
+    def find(self, query: Query, estimators: Sequence[Estimator], rng: np.random.Generator) -> tuple[Kept, ...]:
+        """What is left of each theta, all rows if need be.
+
+        `estimators` of Z for top-p, each closer than the one before: the next is asked where one leaves a doubt.
+        """
         kept: dict[int, Kept] = {}
         masses = dict.fromkeys(range(query.size), _Mass())
         looked, count = [0] * query.size, self.top_k or _FIRST

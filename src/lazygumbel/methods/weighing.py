@@ -39,7 +39,7 @@ class WeightedSums(NamedTuple):
 
     @classmethod
     def _of(cls, f: Function, ids: Ints, logits: Floats, weights: Floats, add_up: Callable[..., Any]) -> "WeightedSums":
-        if isinstance(f, Phi) and f.features.stored.dtype == np.float32 and f.features.stored.flags.c_contiguous:
+        if isinstance(f, Phi) and f.features.at_hand:
             return cls(*add_up(f.features.stored, f.features.locate(ids), weights))
         cuts = [slice(a, a + _ROWS_AT_ONCE) for a in range(0, max(len(ids), 1), _ROWS_AT_ONCE)]
         parts: list[WeightedSums] = []

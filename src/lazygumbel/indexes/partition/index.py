@@ -30,12 +30,12 @@ from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
     BY_BYTES,
+    FOR_TOP,
     Effort,
     Forecast,
     default_cells,
     default_coordinates,
     for_draws,
-    for_top,
 )
 from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
@@ -214,16 +214,19 @@ class PartitionIndex:
 
         quantile = error_quantile((1 - _ROUNDING_SHARE) * _MISSED, self.features.d)
         rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * _MISSED))
-        effort = for_top(quantile)
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
             norm = float(np.linalg.norm(vector.astype(np.float64)))
             # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
             scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *effort, _EVERYTHING)
+            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *FOR_TOP, _EVERYTHING)
             with self.room() as race, helped(shared) as desk:
-                positions, _, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+                positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+            if not len(positions):  # there was no room for all that might be among the best
+                rows[b] = self.features.n
+                found = ExactIndex(self.features).top_k(vector, search.k)
+                return found.ids, found.scores
             scores = self.features.score_at(positions, vector)
             return best(self.features, vector, self.order[positions], scores, search.k)
 

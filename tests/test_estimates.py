@@ -18,6 +18,7 @@ from lazygumbel import (
     TopK,
     TopKOnly,
     UniformTail,
+    kernels,
 )
 from lazygumbel.budgets import expectation_budget, partition_budget
 from statistics_helpers import across_model, logits_of, make_rows, mean_p, partition_model, probabilities_of
@@ -223,7 +224,9 @@ def test_wrong_ceilings_make_sums_worse_but_not_biased(monkeypatch: pytest.Monke
     sketch = index.coding.sketch
     codes = np.random.default_rng(0).permutation(sketch.codes, axis=2)
     codes.flags.writeable = False
-    monkeypatch.setattr(index, "stored", index.stored._replace(sketch=sketch._replace(codes=codes)))
+    words = np.zeros_like(index.stored.words)
+    monkeypatch.setattr(index, "stored", index.stored._replace(sketch=sketch._replace(codes=codes), words=words))
+    kernels.pack_stored(index.stored)
     wrong = np.exp(copies_of(theta).log_partition(rel_err=0.03, rng=58).value - log_z)
     assert mean_p(right, 1.0) > PASSES and mean_p(wrong, 1.0) > PASSES, "seed 58"
     assert not np.array_equal(right, wrong)

@@ -9,6 +9,7 @@ from scipy.stats import chisquare
 import lazygumbel as lg
 from lazygumbel.indexes import ExactIndex, FaissIndex, PartitionIndex
 from lazygumbel.live import rows as live_rows
+from lazygumbel.progress import Silent
 from lazygumbel.sharded import ShardedModel
 
 D = 8
@@ -129,6 +130,44 @@ def test_draws_follow_the_softmax_of_the_rows_that_are_left(changed, method):
     bins = np.unique((np.cumsum(expected[order]) / expected.sum() * 400).astype(int), return_inverse=True)[1]
     ours, theirs = np.bincount(bins, counts[order]), np.bincount(bins, expected[order])
     assert chisquare(ours, theirs * ours.sum() / theirs.sum()).pvalue > 1e-3
+    stale = np.bincount(bins, np.exp(0.9 * (logits - logits.max()))[order])  # a control: another temperature
+    assert chisquare(ours, stale * ours.sum() / stale.sum()).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("thetas", [THETAS[0], THETAS], ids=["one", "batch"])
+def test_draws_that_are_broken_off_are_finished_by_a_dense_pass(monkeypatch, thetas):
+    model, held = churned(PartitionIndex)
+    ids, whole = fresh(held)
+    monkeypatch.setattr("lazygumbel.live.drawing.patience_of", lambda _: 0)
+    drawn = model(thetas).sample(20_000, rng=3)
+    assert (drawn.rows >= len(held)).all() and drawn.label in ("exact", "bounded")
+    expected = np.exp(
+        whole(thetas[..., :]).logits(
+            np.broadcast_to(np.arange(len(ids)).reshape(-1, *[1] * (thetas.ndim - 1)), (len(ids), *thetas.shape[:-1]))
+        )
+    )
+    counts = np.stack(
+        [np.bincount(np.searchsorted(ids, column), minlength=len(ids)) for column in drawn.ids.reshape(20_000, -1).T]
+    )
+    for ours, weights in zip(counts, expected.reshape(len(ids), -1).T, strict=True):
+        common = np.argsort(-weights)[:40]
+        theirs = np.append(weights[common], weights.sum() - weights[common].sum())
+        seen = np.append(ours[common], 20_000 - ours[common].sum())
+        assert chisquare(seen, theirs / theirs.sum() * 20_000).pvalue > 1e-3
+
+
+def test_draws_do_not_depend_on_the_number_of_threads():
+    model, _ = churned(PartitionIndex)
+    thetas = rows_of(8, 40)
+    several = model(thetas).sample(3, rng=5)
+    lg.set_threads(1)
+    try:
+        alone = model(thetas).sample(3, rng=5)
+    finally:
+        lg.set_threads(None)
+    assert np.array_equal(several.ids, alone.ids) and np.array_equal(several.values, alone.values)
+    assert not np.array_equal(several.ids, model(thetas).sample(3, rng=6).ids)
+    assert not np.array_equal(model(thetas).sample(3).ids, model(thetas).sample(3).ids)  # without rng
 
 
 def test_draws_without_replacement_reach_all_rows_and_no_others(changed):
@@ -143,6 +182,15 @@ def test_removed_ids_are_refused_by_every_verb(changed):
     dist = model(THETAS[0])
     for ask in (
         lambda: dist.log_prob([gone]),
+        lambda: dist.logits([gone]),
+        lambda: dist.log_prob_ordered([gone]),
+        lambda: dist.log_partition(exclude=[gone]),
+        lambda: dist.expectation(exclude=[gone]),
+        lambda: dist.entropy(exclude=[gone]),
+        lambda: dist.sample_without_replacement(2, exclude=[gone]),
+        lambda: dist.mode(exclude=[gone]),
+        lambda: model.audit(THETAS[0], exclude=[gone]),
+        lambda: model.check_ids([gone]),
         lambda: dist.sample(exclude=[gone]),
         lambda: dist.top_k(3, exclude=[gone]),
         lambda: model.features.gather([gone]),
@@ -154,6 +202,13 @@ def test_removed_ids_are_refused_by_every_verb(changed):
         with pytest.raises(ValueError, match=f"{gone}, but"):
             ask()
     assert len(held) == model.features.n
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, 1e-310])
+def test_temperatures_are_refused_as_by_rows_that_never_changed(changed, temperature):
+    for ask in (changed[0], build(ExactIndex)):
+        with pytest.raises(ValueError, match="temperature must be"):
+            ask(np.zeros(D), temperature=temperature).sample()
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -175,8 +230,10 @@ def test_a_change_is_seen_at_once_and_a_distribution_keeps_its_rows(index):
     assert model.add(rows_of(3, 2)).tolist() == [601, 602]  # ids are never given again
 
 
+@pytest.mark.parametrize("sparse", [0, 8], ids=["sorted", "by table"])
 @pytest.mark.parametrize("index", INDEXES)
-def test_compact_keeps_ids_and_answers(index):
+def test_compact_keeps_ids_and_answers(index, sparse, monkeypatch):
+    monkeypatch.setattr("lazygumbel.live.sources._SPARSE", sparse)
     model, held = churned(index)
     expected = model(THETAS).log_partition(method=lg.Exhaustive()).value
     for rebuild in (False, True):
@@ -362,10 +419,46 @@ def test_replacing_every_row_by_others_keeps_draws_bounded_and_says_so():
         assert set(audit.labels) <= {"bounded", "exact"} and audit.miss.mean() <= 1e-3
         assert (audit.bound <= 1e-4).all()
     assert np.array_equal(model.features.gather(np.arange(3000)), others)
+    logits = others.astype(np.float64) @ thetas[0] / 2.0
+    chances = np.exp(logits - np.logaddexp.reduce(logits))
+    common = np.argsort(-chances)[:30]
+    theirs = np.append(chances[common], 1 - chances[common].sum())
+    counts = np.bincount(model(thetas[0], temperature=2.0).sample(20_000, rng=0).ids, minlength=3000)
+    ours = np.append(counts[common], 20_000 - counts[common].sum())
+    assert chisquare(ours, 20_000 * theirs / theirs.sum()).pvalue > 1e-3  # by what is drawn, not by the audit's word
     drift = model.drift()
     assert drift.residuals > 1.5 and "rebuild" in drift.advice and drift.removed == drift.added == 3000
     model.compact(rebuild=True)
     assert model.drift().advice == "nothing to gain"
+
+
+class Held(Silent):
+    """Stops what it watches when a task begins, until it is let go."""
+
+    def __init__(self):
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def task(self, label, total):
+        self.begun.set()
+        assert self.go.wait(60)
+        return super().task(label, total)
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("index", INDEXES)
+def test_readers_do_not_wait_for_compact(index, rebuild):
+    model, held = churned(index, steps=2)
+    watch = Held()
+    writer = threading.Thread(target=model.compact, args=(watch,), kwargs={"rebuild": rebuild})
+    writer.start()
+    try:
+        assert watch.begun.wait(60)
+        before = model(THETAS[0])
+        assert np.isin(before.sample(50, rng=0).ids, model.ids).all() and model.drift().parts > 1
+    finally:
+        watch.go.set()
+        writer.join()
+    assert model.drift().parts == 1 and np.array_equal(model.ids, np.array(sorted(held)))
 
 
 def test_readers_see_whole_versions_while_a_writer_changes_and_compacts():

@@ -165,6 +165,48 @@ def test_a_disk_that_is_full_leaves_the_model_as_it_was(folder, monkeypatch):
         assert same(state_of(folder), live_writer.applied(*before, {"kind": "add", "tag": 4, "count": 1}))
 
 
+def test_a_batch_that_is_refused_leaves_no_trace(folder):
+    bad = rows_of(2, 4)
+    bad[2, 1] = np.inf
+    with lg.LogLinear.load(folder, mode="r+") as model:
+        model.remove([9])
+        before, log = state_of(folder), log_of(folder).read_bytes()
+        for call, words in (
+            (lambda: model.add(bad), r"rows\[2\]"),
+            (lambda: model.replace([0, 1, 2, 3], bad), r"rows\[2\]"),
+            (lambda: model.remove([1, 9]), "9, but the row with this id was removed"),
+            (lambda: model.remove([1, 500]), "500"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                call()
+        assert log_of(folder).read_bytes() == log and same(state_of(folder), before)
+        assert model.features.n == 199
+
+
+def test_info_says_that_a_rebuild_would_pay_after_all_rows_were_replaced_by_others(tmp_path):
+    from typer.testing import CliRunner
+
+    from lazygumbel.cli import app
+
+    rng = np.random.default_rng(0)
+    phi = (3 * rng.standard_normal((20, 6))[rng.integers(20, size=2000)] + 0.2 * rng.standard_normal((2000, 6))).astype(
+        "f4"
+    )
+    lg.LogLinear(PartitionIndex.build(phi, rng=0)).save(tmp_path / "model")
+    advice = []
+    for step in range(3):
+        found = CliRunner().invoke(app, ["info", str(tmp_path / "model"), "--json"])
+        advice.append(json.loads(found.stdout).get("drift") or {"advice": "nothing to gain"})
+        chosen = np.arange(1000 * step, min(1000 * step + 1000, 2000))
+        if len(chosen):
+            with lg.LogLinear.load(tmp_path / "model", mode="r+") as model:
+                model.replace(chosen, 2 * rows_of(step, len(chosen)) + 5)
+    assert advice[0]["advice"] == "nothing to gain" and "compact(rebuild=True)" in advice[2]["advice"]
+    assert advice[2]["residuals"] > 1.5 and advice[2]["removed"] == 2000
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "model")]).output
+    assert "rebuild=True" in "".join(shown.split())  # as people see it, whatever the width of the table
+
+
 def test_a_change_that_was_logged_but_not_made_stops_further_ones(folder, monkeypatch):
     with lg.LogLinear.load(folder, mode="r+") as model:
         with monkeypatch.context() as patch:

@@ -97,7 +97,9 @@ class Changing(RuleBasedStateMachine):
         found = dist.log_partition(rng=0)
         assert abs(found.value - log_z) < 7 * found.stderr + 1e-4
         k = min(5, len(ids))
-        assert np.allclose(np.sort(logits)[::-1][:k], dist.top_k(k).scores, atol=1e-4)
+        top = dist.top_k(k)
+        assert np.allclose(np.sort(logits)[::-1][:k], top.scores, atol=1e-4) and len(set(top.ids.tolist())) == k
+        assert np.allclose(logits[np.searchsorted(ids, top.ids)], top.scores, atol=1e-4) and np.isin(top.ids, ids).all()
         counts = np.bincount(np.searchsorted(ids, dist.sample(400, rng=self.size).ids), minlength=len(ids))
         order, expected = np.argsort(logits), 400 * np.exp(logits - log_z)
         bins = np.unique((np.cumsum(expected[order]) / 20).astype(int), return_inverse=True)[1]

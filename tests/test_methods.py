@@ -28,6 +28,8 @@ METHODS: dict[str, tuple[object, Build]] = {
     "bounded": (lg.Bounded(), partition),
     "exhaustive": (lg.Exhaustive(), lg.ExactIndex.build),
     "exhaustive by bytes": (lg.Exhaustive(), partition),
+    "keyed": (lg.Keyed(), lg.ExactIndex.build),
+    "keyed over codes": (lg.Keyed(), partition),
     "lazy": (lg.LazyGumbel(), lg.ExactIndex.build),
     "lazy over hnsw": (lg.LazyGumbel(k=20), hnsw),
     "fixed cutoff": (lg.FixedCutoff(delta=1e-4), lg.ExactIndex.build),

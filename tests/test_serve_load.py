@@ -79,7 +79,7 @@ def test_64_clients_at_once_get_draws_of_the_right_distribution(server: Server) 
     def look() -> None:
         while time.monotonic() < until:
             begun = time.monotonic()
-            assert send(server, "GET", "/health").status == 200
+            assert send(server, "GET", "/health").status == send(server, "GET", "/ready").status == 200
             waited.append(time.monotonic() - begun)
             time.sleep(0.1)
 
@@ -218,6 +218,14 @@ def test_a_full_queue_is_429_with_retry_after_and_the_client_comes_again() -> No
         assert 429 in statuses and set(statuses) <= {200, 429}
         refused = [line for line in server.log_lines() if line.get("status") == 429]
         assert len(refused) > statuses[429]  # clients were refused too, and came again
+
+
+def test_an_answer_that_takes_too_long_is_503_with_retry_after() -> None:
+    with serving(named_model(), "--timeout", "0.01") as server:
+        reply = send(server, "POST", "/v1/sample", {"theta": ["river"] * 1_000, "size": 200})
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert "took longer than this service allows" in reply.json["error"]
+        assert send(server, "GET", "/ready").status == 200
 
 
 def test_sigterm_under_load_loses_nothing_that_was_accepted() -> None:

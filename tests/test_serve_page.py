@@ -9,12 +9,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 import lazygumbel as lg
+from lazygumbel.sharded import ShardedModel
 from serve_helpers import N, Server, named_model, serving
 from statistics_helpers import make_rows, probabilities_of
 
@@ -90,6 +92,18 @@ def number(page: Page, element: str) -> float:
 
 def temperature(page: Page) -> float:
     return float(re.search(r"[#&]t=([\d.e-]+)", page.url)[1])  # type: ignore[index]
+
+
+def contrast(element: Locator, ground: list[int]) -> float:
+    """Of its text with a colour behind it, as the Web Content Accessibility Guidelines measure it."""
+    ink = element.evaluate("element => getComputedStyle(element).color.match(/\\d+/g).map(Number)")
+
+    def luminance(colour: list[int]) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in np.array(colour[:3]) / 255]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    light, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_typing_completes_a_name_and_shows_its_distribution(page: Page) -> None:
@@ -198,8 +212,13 @@ def test_a_name_that_is_not_there_is_said_and_the_next_query_works(page: Page) -
     page.press("#query", "Enter")
     expect(page.locator("#problem")).to_have_text("no row is named 'nobody'")
     expect(page.locator("#answer")).to_be_hidden()
+    expect(page.locator("#examples button").first).to_be_visible()  # what might be asked instead
     ask(page, "river")
     expect(page.locator("#problem")).to_be_hidden()
+    expect(page.locator("#empty")).to_be_hidden()
+    page.fill("#query", "nobody")
+    page.press("#query", "Enter")
+    expect(page.locator("#answer.stale")).to_be_visible()  # it is of the query before, and looks so
 
 
 def test_a_service_that_is_gone_is_said(page: Page) -> None:
@@ -227,9 +246,28 @@ def test_nothing_overflows_and_text_stands_out(browser: Browser, server: Server,
         for name in ("backgroundColor", "color")
     )
     assert (sum(ground) < sum(ink)) == (scheme == "dark")
+    for faint in ("#facts", "#work", "#log-z-error", "#top small >> nth=0", "#top .number >> nth=0"):
+        assert contrast(page.locator(faint), ground) >= 4.5, faint
     page.click("#theme")
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") != scheme
     context.close()
+
+
+def test_rows_in_shards_are_explored_like_others(browser: Browser, tmp_path: Path) -> None:
+    """Names are completed, and audits made, over all shards."""
+    ShardedModel.split(named_model(), tmp_path / "shards", shards=3, rng=0)
+    with serving(tmp_path / "shards") as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.locator("#query").press_sequentially("word199")
+        expect(page.locator("#options li")).to_have_count(8)
+        page.keyboard.press("Enter")
+        settled(page)
+        assert names(page, "top")[0] == "word199"
+        page.click("#audit")
+        expect(page.locator("#truth")).to_contain_text(f"All {N:,} rows were read")
+        assert page.locator(".true.off").count() == 0
+        page.close()
 
 
 def test_rows_without_names_are_asked_for_by_id_behind_a_token(

@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lazygumbel.audit import race_distance
 from lazygumbel.cli import app
 from lazygumbel.live import raced
 from lazygumbel.sharded import ShardedModel, ShardError
+from lazygumbel.sharded.threads import ThreadsEngine
 from lazygumbel.sharded.worker import ShardWorker
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
 
@@ -79,6 +81,45 @@ def test_exact_answers_are_those_of_the_unsplit_model(sharded: ShardedModel, who
             assert mode.exact
 
 
+def test_functions_of_ids_are_averaged_as_by_the_unsplit_model(sharded: ShardedModel, whole: LogLinear) -> None:
+    by_id = np.random.default_rng(0).standard_normal((N, 3))
+    for f in (lambda ids: by_id[ids], lambda ids: by_id[ids, 0]):
+        for theta in (THETAS[0], THETAS):
+            for exclude in (None, np.arange(890, 1_700)):
+                mine = sharded(theta).expectation(f, exclude=exclude)
+                other = whole(theta).expectation(f, exclude=exclude)
+                np.testing.assert_allclose(mine.value, other.value, rtol=1e-5, atol=1e-6)
+                assert mine.value.shape == other.value.shape and mine.label == "exact"
+    shifted = whole(THETAS).expectation(lambda ids: by_id[(ids + 1) % N])  # the control: ids of another row
+    assert np.abs(sharded(THETAS).expectation(lambda ids: by_id[ids]).value - shifted.value).max() > 1e-2
+
+
+def test_a_call_is_one_fan_out(sharded: ShardedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    original = ThreadsEngine.ask
+
+    def ask(self: ThreadsEngine, requests: Any, *given: Any) -> Any:
+        counted.append(len(requests))
+        return original(self, requests, *given)
+
+    monkeypatch.setattr(ThreadsEngine, "ask", ask)
+    ids = np.zeros((3, 5), dtype=np.int64) + 1_999
+    for verb, question in {
+        "sample": lambda dist: dist.sample(4, rng=0),
+        "sample, excluding": lambda dist: dist.sample(4, rng=0, exclude=np.arange(850, 1_100)),
+        "without replacement": lambda dist: dist.sample_without_replacement(3, rng=0),
+        "log_partition": lambda dist: dist.log_partition(),
+        "expectation": lambda dist: dist.expectation(),
+        "log_prob": lambda dist: dist.log_prob(ids),
+        "entropy": lambda dist: dist.entropy(),
+        "top_k": lambda dist: dist.top_k(3),
+        "mode": lambda dist: dist.mode(),
+    }.items():
+        counted.clear()
+        question(sharded(THETAS))
+        assert len(counted) == 1 and counted[0] >= 1, verb
+
+
 def test_ordered_draws_start_like_the_softmax_and_never_repeat(sharded: ShardedModel) -> None:
     copies = np.tile(THETAS[0], (3_000, 1))
     drawn = sharded(copies).sample_without_replacement(7, rng=3)
@@ -113,6 +154,27 @@ def test_equal_seeds_give_equal_draws(sharded: ShardedModel) -> None:
     assert (first != second).any()
 
 
+def test_keyed_draws_are_the_same_however_rows_are_split(sharded: ShardedModel, whole: LogLinear) -> None:
+    """Noise by seed, theta and row: equal to those of the unsplit model, with exclusions and without replacement."""
+    for theta in (THETAS, THETAS[0], np.tile(THETAS[:2], (2, 1))):
+        for exclude in (None, np.arange(850, 1_640)):
+            for verb in ("sample", "sample_without_replacement"):
+                mine, other = (
+                    getattr(model(theta, temperature=2.0), verb)(30, method=lg.Keyed(), rng=4, exclude=exclude)
+                    for model in (sharded, whole)
+                )
+                np.testing.assert_array_equal(mine.ids, other.ids)
+                np.testing.assert_allclose(mine.values, other.values, rtol=1e-5)
+                assert mine.label == other.label == "exact"
+    twice = sharded(np.tile(THETAS[0], (2, 1))).sample(30, method=lg.Keyed(), rng=4).ids
+    assert (twice[:, 0] != twice[:, 1]).any()  # a theta that comes again has other noise
+    np.testing.assert_array_equal(twice[:, 0], whole(THETAS[0]).sample(30, method=lg.Keyed(), rng=4).ids)
+    others = sharded(THETAS).sample(30, method=lg.Keyed(), rng=5).ids
+    assert (others != sharded(THETAS).sample(30, method=lg.Keyed(), rng=4).ids).any()
+    drawn = sharded(THETAS[0]).sample(20_000, method=lg.Keyed(), rng=1)
+    assert chi_square_p(drawn.ids, probabilities_of(ROWS, THETAS[0])) > 1e-3
+
+
 def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel) -> None:
     ids = np.array([[0, 1_999], [902, 900]])
     np.testing.assert_array_equal(sharded.features.gather(ids), ROWS[ids])
@@ -120,6 +182,27 @@ def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel)
     assert sharded.find("row 901") == 901
     with pytest.raises(ValueError, match="no row is named 'nobody'"):
         sharded.find("nobody")
+    complete = sharded.features.beginning_with
+    assert complete("ROW 19", 4).tolist() == [19, 190, 191, 192]
+    assert complete("row 190", 3).tolist() == [190, 1_900, 1_901]
+    assert complete("row", 2_500).tolist() == list(range(N)) and complete("ow", 5).tolist() == []
+
+
+def test_every_shard_has_a_record_of_its_health(sharded: ShardedModel) -> None:
+    records = sharded.health()
+    assert [record.shard for record in records] == list(range(len(records)))
+    assert sum(record.rows for record in records) == N and len(records) in (1, 2, 5)
+    for record in records:
+        named = (record.node, record.pid, record.version)
+        assert (None not in named) == (record.rows > 0) and (record.restarts, record.last_error) == (0, None)
+
+
+def test_the_same_rows_have_the_same_version(sharded: ShardedModel, folder: Path) -> None:
+    with (
+        ShardedModel.connect(folder, engine="threads") as model,
+        ShardedModel.connect(folder, engine="threads") as again,
+    ):
+        assert model.version == again.version != sharded.version and model.index_type is lg.ExactIndex
 
 
 def test_a_walk_runs_over_shards(sharded: ShardedModel) -> None:
@@ -184,6 +267,27 @@ def test_an_audit_over_shards_is_that_of_one_race_over_all_rows(
         assert found.violations[b] == (logits > ceilings).sum() > 100
 
 
+def test_an_audit_leaves_out_what_draws_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ShardedModel.build(ROWS, tmp_path / "out", shards=[1_200, 800], index=by_codes, rng=0)
+    parts = [LogLinear.load(tmp_path / "out" / f"shard-00{s}").parts[0] for s in (0, 1)]
+
+    def too_low(*given: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(logits, np.minimum(limits, np.quantile(logits, 0.9))) for logits, limits in raced(*given)]
+
+    monkeypatch.setattr("lazygumbel.sharded.auditing.raced", too_low)
+    out = [np.arange(1_100, 1_300), np.array([3]), np.arange(0, N, 2), np.arange(1_200), np.empty(0, dtype=np.int64)]
+    with ShardedModel.connect(tmp_path / "out", engine="threads", deadline=120) as model:
+        found = model.audit(THETAS, method=lg.Bounded(), exclude=out)
+        unlike = model.audit(THETAS, method=lg.Bounded())
+        alone = model.audit(THETAS[0], method=lg.Bounded(), exclude=out[0])
+    told = [too_low(part, THETAS, 1.0, lg.Bounded()) for part in parts]
+    for b, (first, second) in enumerate(zip(*told, strict=True)):
+        logits, ceilings = (np.delete(np.concatenate(pair), out[b]) for pair in zip(first, second, strict=True))
+        assert found.miss[b] == pytest.approx(race_distance(logits, ceilings), rel=1e-9)
+    assert alone.miss[0] == pytest.approx(found.miss[0])
+    assert (found.miss[2:4] != unlike.miss[2:4]).all() and found.miss[4] == unlike.miss[4]
+
+
 def test_labels_and_bounds_survive(tmp_path: Path) -> None:
     ShardedModel.split(LogLinear.build(ROWS), tmp_path / "out", shards=[1_200, 800], index=by_codes, rng=0)
     dist = ShardedModel.connect(tmp_path / "out", engine="threads", deadline=120)(THETAS)  # kernels may compile
@@ -209,6 +313,22 @@ def test_many_files_and_memory_maps_make_the_same_shards(tmp_path: Path) -> None
             np.testing.assert_array_equal(model.features.gather(np.arange(N)), ROWS)
             found.append(model(THETAS).sample(20, rng=1).ids)
     assert all((other == found[0]).all() for other in found)
+
+
+def test_a_split_holds_one_shard_at_a_time_in_memory(tmp_path: Path) -> None:
+    """tracemalloc sees what NumPy allocates; a shard is an eighth of the rows."""
+    np.save(tmp_path / "rows.npy", np.zeros((200_000, 64), dtype=np.float32))
+    LogLinear(lg.ExactIndex.build(tmp_path / "rows.npy")).save(tmp_path / "model")
+    for source in (tmp_path / "rows.npy", tmp_path / "model", [tmp_path / "rows.npy"] * 2):
+        tracemalloc.start()
+        try:
+            out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+            ShardedModel.build(source, out, shards=8, index=lg.ExactIndex.build, rng=0)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        megabytes = 51.2 * (len(source) if isinstance(source, list) else 1)
+        assert peak / 1e6 < 0.4 * megabytes, source
 
 
 def test_an_interrupted_split_goes_on_where_it_was(
@@ -248,6 +368,23 @@ def test_a_shard_of_another_version_is_refused_by_name(folder: Path) -> None:
     with pytest.raises(ShardError, match=r"shard 1: .*holds version .* was expected"):
         model(THETAS).sample(1)
     assert [record.last_error is None for record in model.health()] == [True, False, True]
+
+
+def test_files_are_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    original = LogLinear.load
+
+    def load(path: Path, *given: Any, **named: Any) -> LogLinear:
+        loaded.append(Path(path).name)
+        return original(path, *given, **named)
+
+    monkeypatch.setattr(LogLinear, "load", load)
+    for mode in ("r", "r+"):
+        loaded.clear()
+        with ShardedModel.connect(folder, engine="threads", mode=mode) as model:  # type: ignore[arg-type]
+            model(THETAS).sample(1)
+            model.health()
+        assert loaded == ["shard-000", "shard-001", "shard-002"]
 
 
 def test_a_missing_shard_can_be_left_out_and_the_answer_says_so(folder: Path) -> None:
@@ -296,7 +433,7 @@ def test_a_slow_shard_misses_the_deadline_and_is_named(folder: Path, monkeypatch
 def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = ShardedModel.connect(folder, engine="threads")
     for message, question in {
-        "f: shards average": lambda: model(THETAS).expectation(lambda ids: ids),  # type: ignore[arg-type]
+        "f: it raised ZeroDivisionError": lambda: model(THETAS).expectation(lambda ids: ids / (1 // 0)),
         "model must be a LogLinear or a ShardedModel, not dict": lambda: lg.fit({}, [1]),  # type: ignore[arg-type]
         "calibrate: .* bounded without, or calibrate an unsplit LogLinear": lambda: model.calibrate(THETAS, tv=0.01),
         "cannot be audited .* audit an unsplit model": lambda: model.audit(THETAS, method=lg.TopKOnly(k=3)),

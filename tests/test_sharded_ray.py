@@ -3,9 +3,12 @@
 Every answer must be that of the same shards in this process, number for number, or an error that names the shard.
 """
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazygumbel import Features, LogLinear
+from lazygumbel import Features, Keyed, LogLinear, get_threads
 from lazygumbel.sharded import Health, ShardedModel, ShardError
 from statistics_helpers import make_rows
 
@@ -29,8 +32,9 @@ SETTINGS = {
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
+    "worker_niceness": 0,
 }
-"""A node that is gone is noticed after one second, not after thirteen."""
+"""A node that is gone is noticed after one second, not after thirteen; workers do not give way to other tests."""
 STORE = 78 * 2**20
 
 
@@ -108,6 +112,36 @@ def kill_soon(pid: int | None, *, after: float) -> threading.Thread:
     return killer
 
 
+def test_the_command_line_asks_shards_on_a_cluster(cluster: Cluster, folder: Path, reference: ShardedModel) -> None:
+    """In a process of its own, as a user would, and first, while the nodes have their cores free."""
+    asked = ["sample", str(folder), "20", "--name", "row 7", "--seed", "5", "--json", "--ray", cluster.address]
+    code = f"from lazygumbel.cli import main; import sys; sys.argv[1:] = {asked!r}; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ids"] == reference(ROWS[7]).sample(20, rng=5).ids.tolist()
+
+
+OWN = """
+import os
+import numpy as np
+from lazygumbel.sharded import ShardedModel
+with ShardedModel.connect({folder!r}) as model:
+    drawn = model(np.array({theta})).sample(20, rng=5)
+    nice = {{os.getpriority(os.PRIO_PROCESS, record.pid) for record in model.health()}}
+    assert nice == {{os.getpriority(os.PRIO_PROCESS, 0)}}, nice  # workers do not give way to others
+    print(drawn.ids.tolist())
+import ray
+assert not ray.is_initialized()
+"""
+
+
+def test_without_an_address_a_cluster_is_started_on_this_machine(folder: Path, reference: ShardedModel) -> None:
+    code = OWN.format(folder=str(folder), theta=THETAS[0].tolist())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == reference(THETAS[0]).sample(20, rng=5).ids.tolist()
+
+
 def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, reference: ShardedModel) -> None:
     assert_right(model, reference)
     for theta in (THETAS, THETAS[0]):
@@ -120,12 +154,39 @@ def test_every_verb_answers_as_shards_in_this_process_do(model: ShardedModel, re
             np.testing.assert_array_equal(ids, theirs.sample_without_replacement(9, rng=2, exclude=exclude).ids)
             np.testing.assert_array_equal(mine.top_k(400, exclude=exclude).ids, theirs.top_k(400, exclude=exclude).ids)
             np.testing.assert_array_equal(mine.mode(exclude=exclude).ids, theirs.mode(exclude=exclude).ids)
+        keyed = mine.sample(9, method=Keyed(), rng=2).ids
+        np.testing.assert_array_equal(
+            keyed, LogLinear.build(ROWS)(theta, temperature=0.5).sample(9, method=Keyed(), rng=2).ids
+        )
         asked = np.zeros((3, *theta.shape[:-1]), dtype=np.int64) + 1_499
         np.testing.assert_array_equal(mine.log_prob(asked).value, theirs.log_prob(asked).value)
     np.testing.assert_array_equal(model.features.gather([3, 1_499]), ROWS[[3, 1_499]])
     assert model.names([800, 3]) == ["row 800", "row 3"] and model.find("row 1200") == 1_200
     with pytest.raises(ValueError, match="cannot do this"):
         model(THETAS).sample(1, method=object())  # type: ignore[arg-type]
+
+
+def test_functions_travel_to_workers_and_their_faults_come_back(model: ShardedModel, reference: ShardedModel) -> None:
+    by_id, lock, began = np.random.default_rng(0).standard_normal(N), threading.Lock(), time.monotonic()
+    found, expected = (each(THETAS).expectation(lambda ids: by_id[ids]).value for each in (model, reference))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="f: it raised IndexError"):
+        model(THETAS).expectation(lambda ids: by_id[ids + N])
+    with pytest.raises(ValueError, match="method, f: what is asked must travel to other processes"):
+        model(THETAS).expectation(lambda ids: [lock.locked() for _ in ids])
+    assert time.monotonic() - began < 5  # none of them was asked again until the deadline
+    assert model.features.beginning_with("ROW 149", 3).tolist() == [149, 1_490, 1_491]
+    audit = model.audit(THETAS, exclude=[3])
+    np.testing.assert_array_equal(audit.miss, reference.audit(THETAS, exclude=[3]).miss)
+
+
+def threads_of(model: ShardedModel) -> list[int]:
+    slots = model._shards._engine._all()  # type: ignore[attr-defined]
+    return ray.get([slot.actor.__ray_call__.remote(lambda _: get_threads()) for slot in slots])
+
+
+def test_each_worker_has_as_many_threads_as_cores_are_reserved_for_it(model: ShardedModel) -> None:
+    assert threads_of(model) == [1, 1, 1]
 
 
 def test_shards_are_spread_over_nodes(model: ShardedModel) -> None:
@@ -156,6 +217,7 @@ def test_a_stopped_worker_misses_the_deadline_and_is_named(cluster: Cluster, fol
         for missing in ("raise", "partial")
     )
     with short, partial:
+        assert threads_of(short) == [get_threads()] * 3  # where none are reserved
         stopped = [connected.health()[2].pid for connected in (short, partial)]
         for process in stopped:
             os.kill(process or 0, signal.SIGSTOP)

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info
 
 import lazygumbel as lg
 from lazygumbel import threads
+from lazygumbel.indexes.partition import helping
 from statistics_helpers import partition_model
 
 N, D = 20_000, 8
@@ -43,19 +44,17 @@ def answers(model: lg.LogLinear, seed: int) -> tuple[float, ...]:
 
 def test_a_shared_scan_is_the_same_whoever_does_it(model: lg.LogLinear, monkeypatch: pytest.MonkeyPatch):
     alone = [answers(model, seed) for seed in range(20)]
-    scans: list[object] = []
-    assist = threads.assist
     monkeypatch.setattr("lazygumbel.indexes.partition.index._SHARED_FROM", 0)
-    for room in ("indexes.partition.index", "methods.racing"):
-        monkeypatch.setattr(f"lazygumbel.{room}.assist", lambda *a: (scans.append(a), assist(*a))[1])
+    called, call = [], helping._Helper.call
+    monkeypatch.setattr(helping._Helper, "call", lambda helper: (called.append(helper), call(helper)))
     shared = [answers(model, seed) for seed in range(20)]
-    assert shared == alone and len(scans) == 5 * 20  # a scan for each answer
+    assert shared == alone and len(called) == 5 * 20  # a scan for each answer
     # Control: the numbers depend on what is random.
     assert answers(model, 0) != answers(model, 1)
 
 
 def test_many_threads_may_ask_at_once(model: lg.LogLinear, monkeypatch: pytest.MonkeyPatch):
-    """Also when each of them has its scans shared by the threads of the pool."""
+    """Also when their scans may be shared: the helper helps one of them at a time."""
     for shared_from in (10**9, 0):
         monkeypatch.setattr("lazygumbel.indexes.partition.index._SHARED_FROM", shared_from)
         with ThreadPoolExecutor(6) as pool:
@@ -237,14 +236,17 @@ def test_a_forked_process_has_threads_of_its_own():
     import numpy as np
     import lazygumbel as lg
     from lazygumbel import threads
+    from lazygumbel.indexes.partition import helping, index
+    index._SHARED_FROM = 0
     rows = np.random.default_rng(0).normal(size=(20_000, 8)).astype(np.float32)
     features = lg.Features.of(rows)
     model = lg.LogLinear.build(features, index=lg.PartitionIndex.build(features, rng=0), rng=0)
     before = model(rows[:64]).sample(rng=0).ids
-    assert threads._pool.cache_info().currsize == 1
+    model(rows[0]).sample(rng=0)
+    assert threads._pool.cache_info().currsize == helping._helper.cache_info().currsize == 1
     child = os.fork()
     if not child:
-        assert threads._pool.cache_info().currsize == 0
+        assert threads._pool.cache_info().currsize == helping._helper.cache_info().currsize == 0
         assert np.array_equal(model(rows[:64]).sample(rng=0).ids, before)
         model(rows[0]).log_partition(rng=0)
         os._exit(7)

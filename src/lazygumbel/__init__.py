@@ -6,7 +6,17 @@ from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.learning import Fit, fit
-from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, Frozen, LazyGumbel, TopKOnly, UniformTail
+from lazygumbel.methods import (
+    Bounded,
+    Calibrated,
+    Exhaustive,
+    FixedCutoff,
+    Frozen,
+    Keyed,
+    LazyGumbel,
+    TopKOnly,
+    UniformTail,
+)
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, Mode, OrderedDraws, TopK
 from lazygumbel.threads import get_threads, set_threads
@@ -31,6 +41,7 @@ __all__ = [
     "FixedCutoff",
     "Frozen",
     "Index",
+    "Keyed",
     "LSHIndex",
     "LazyGumbel",
     "LogLinear",

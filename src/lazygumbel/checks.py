@@ -6,10 +6,21 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_count", "check_ids", "check_number", "check_vectors", "longest_vector", "plain_array"]
+__all__ = [
+    "check_count",
+    "check_ids",
+    "check_number",
+    "check_temperature",
+    "check_vectors",
+    "longest_vector",
+    "plain_array",
+]
 
 _LARGEST_LOGIT = 1e37
 """Inner products and logits are computed in float32, which ends at 3.4e38."""
+
+_COLDEST = 1e-300
+"""Below, one over the temperature overflows."""
 
 _WHOLE = int, np.integer  # not a union, which would be made anew at every check
 _NUMBERS = *_WHOLE, float, np.floating
@@ -23,6 +34,14 @@ def check_count(value: object, name: str, *, least: int = 1) -> int:
     if count < least:
         raise ValueError(f"{name} must be at least {least}, not {count}")
     return count
+
+
+def check_temperature(value: object) -> float:
+    """What divides inner products, as a `float`."""
+    divisor = check_number(value, "temperature", above=0.0)
+    if divisor < _COLDEST:
+        raise ValueError(f"temperature must be at least {_COLDEST:g}, not {divisor:g}")
+    return divisor
 
 
 def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf) -> npt.NDArray[np.float32]:

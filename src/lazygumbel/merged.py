@@ -14,9 +14,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids, check_number, check_vectors, longest_vector
+from lazygumbel.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
 from lazygumbel.exclusions import Exclude, exclusions
-from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods.keyed import keyed_within
 from lazygumbel.methods.slate import chained, check_slates
 from lazygumbel.parts import Answers, Each, Part, Places, one_by_one
 from lazygumbel.results import Draws, Estimate, Moments, Naming, OrderedDraws, TopK
@@ -57,7 +58,7 @@ class MergedDistribution(Verbs):
         each: Each = one_by_one,
         naming: Naming | None = None,
     ) -> None:
-        self.temperature = check_number(temperature, "temperature", above=0.0)
+        self.temperature = check_temperature(temperature)
         vectors = check_vectors(theta, "theta", d, longest_vector(max_norm, self.temperature))
         self.batch_shape: tuple[int, ...] = vectors.shape[:-1]
         self._thetas = np.atleast_2d(vectors)
@@ -83,11 +84,13 @@ class MergedDistribution(Verbs):
         """Independent samples: `ids` of shape (size,) + batch shape."""
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
+        chosen = method.seeded(rng) if isinstance(method, Keyed) else method
         rngs = self._rngs(rng)
 
         def ask(p: int, answers: Answers, excluded: Exclude, _: int) -> Draws:
-            found = answers.sample(count, method=method, rng=rngs[p], exclude=excluded)
-            return replace(found, ids=self._parts[p].ids[found.ids])
+            ids = self._parts[p].ids
+            found = answers.sample(count, method=keyed_within(chosen, ids), rng=rngs[p], exclude=excluded)
+            return replace(found, ids=ids[found.ids])
 
         found = reduce(Draws.merge, self._ask(ask, spread_draws, self._left_out(exclude)))
         return self._shaped(found, ids=shape + self.batch_shape, values=shape + self.batch_shape)
@@ -97,14 +100,17 @@ class MergedDistribution(Verbs):
     ) -> OrderedDraws:
         """`size` distinct rows in the order of drawing, shaped as those of `Distribution`."""
         check_count(size, "size")
+        chosen = method.seeded(rng) if isinstance(method, Keyed) else method
         left_out, rngs = self._left_out(exclude), self._rngs(rng)
         left = int(self._left(left_out).sum(axis=0).min(initial=size))
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
 
         def ask(p: int, answers: Answers, excluded: Exclude, k: int) -> OrderedDraws:
-            found = answers.sample_without_replacement(k, method=method, rng=rngs[p], exclude=excluded)
-            return replace(found, ids=self._parts[p].ids[found.ids])
+            ids = self._parts[p].ids
+            own = keyed_within(chosen, ids)
+            found = answers.sample_without_replacement(k, method=own, rng=rngs[p], exclude=excluded)
+            return replace(found, ids=ids[found.ids])
 
         found = reduce(OrderedDraws.merge, self._ask(ask, spread_ordered, left_out, size))
         shape = along(self.batch_shape, size)
@@ -177,13 +183,16 @@ class MergedDistribution(Verbs):
         part_of, places = self._places.find(flat)
         found = np.full(flat.shape, -np.inf)
 
-        def ask(p: int) -> Floats:  # any row that is there will do in the place of those of other parts
+        def ask(p: int) -> Floats:
             here = part_of == p
-            return self._answers[p].logits(np.where(here, places, places[here][0]))
+            if len(self._thetas) == 1:
+                return self._answers[p].logits(places[here][:, None])[:, 0]
+            # Any row that is there will do in the place of those of other parts.
+            return self._answers[p].logits(np.where(here, places, places[here][0]))[here]
 
         present = np.unique(part_of).tolist()
         for p, logits in zip(present, self._each(ask, present), strict=True):
-            found = np.where(part_of == p, logits, found)
+            found[part_of == p] = logits
         if exclude is not None:
             for b, excluded in enumerate(exclusions(exclude, self.batch_shape, self._places.size)):
                 found[np.isin(flat[:, b], excluded), b] = -np.inf

@@ -8,19 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from lazygumbel.checks import check_count
 
-__all__ = ["assist", "capped_faiss", "get_threads", "map_threads", "one_blas_thread", "set_threads", "submit"]
+__all__ = ["capped_faiss", "get_threads", "map_threads", "one_blas_thread", "set_threads", "submit"]
 
 R = TypeVar("R")
 
@@ -56,29 +55,6 @@ def submit(function: Callable[..., R], *arguments: Any) -> "Future[R]":
     done: Future[R] = Future()
     done.set_result(function(*arguments))
     return done
-
-
-def assist(function: Callable[..., object], *arguments: Any) -> None:
-    """Have a function called on one more thread, without waiting for it: sooner than by the pool, by 20 microseconds.
-
-    What it returns or raises is lost: it is for work that its caller does alone if nobody comes.
-    """
-    _assistant().put((function, arguments))
-
-
-@cache
-def _assistant() -> "SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]]":
-    queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
-
-    def serve() -> None:
-        while True:
-            function, arguments = queue.get()
-            with suppress(Exception):
-                function(*arguments)
-            del function, arguments  # or the last of them would be kept until the next
-
-    Thread(target=serve, name="lazygumbel-assistant", daemon=True).start()
-    return queue
 
 
 @contextmanager
@@ -216,7 +192,6 @@ def _forget_threads() -> None:
     global _limit
     _limit = _BlasLimit(_limit.chosen)
     _pool.cache_clear()
-    _assistant.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):  # threads stay behind when a process forks

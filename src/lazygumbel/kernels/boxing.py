@@ -1,43 +1,133 @@
-"""Kernels that return named tuples, for callers in Python.
+"""Kernels whose named tuples cross to Python and back.
 
-To make a named tuple Numba runs Python code, and takes for granted that it does not fail: Ctrl-C in the midst of that
-ends the process. So what crosses from compiled code has no names, and gets them here.
+Those that are handed on as they are, what an index holds and the room of a race, are packed: see `packed`. To make a
+named tuple Numba runs Python code, and takes for granted that it does not fail: Ctrl-C in the midst of that ends the
+process. So what comes back from compiled code has no names, and gets them here.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels import codes, contest, strata
-from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Run, Sample, Stored, Theta, Weighed
+from lazygumbel.kernels import codes, contest, parts, strata, top
+from lazygumbel.kernels.decorators import door, exact_kernel
+from lazygumbel.kernels.packed import pack_race, pack_stored, read_race, read_stored
+from lazygumbel.kernels.types import (
+    Asked,
+    Batch,
+    Ceilings,
+    Coded,
+    First,
+    Found,
+    Outlook,
+    Race,
+    Rooms,
+    Run,
+    Sample,
+    Sampled,
+    Stored,
+    Theta,
+    Weighed,
+)
 
-__all__ = ["enter", "prepare", "sample_to", "weigh_sample"]
+__all__ = [
+    "enter",
+    "open_race",
+    "pack_race",
+    "pack_stored",
+    "prepare",
+    "race_part",
+    "race_thetas",
+    "sample_theta",
+    "sample_to",
+    "top_theta",
+    "weigh_sample",
+]
+
+_Ints, _Vector, _Seeds = npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint64]
+_Rules = tuple[float, float, tuple[float, float]]
+_prepare, _sample_to, _weigh_sample = map(door, (codes.prepare, strata.sample_to, strata.weigh_sample))
+_inner_open, _inner_enter = contest.open_race, contest.enter
+
+
+@exact_kernel
+def _open_race(stored: _Ints, excluded: _Ints, race: _Ints) -> None:
+    _inner_open(read_stored(stored), excluded, read_race(race))
+
+
+@exact_kernel
+def _enter(stored: _Ints, asked: Asked, vector: _Vector, seed: np.uint64, race: _Ints, desk: _Ints) -> Any:
+    return _inner_enter(read_stored(stored), asked, vector, seed, read_race(race), desk)
 
 
 def prepare(
-    coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
+    coded: Coded, vector: _Vector, asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Theta, Ceilings, Outlook]:
     """See `reference`; so the others."""
-    theta, ceilings, outlook = codes.prepare(coded, vector, asked, power, seed)
+    theta, ceilings, outlook = _prepare(coded, vector, asked, power, seed)
     return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
+
+
+def open_race(stored: Stored, excluded: _Ints, race: Race) -> None:
+    _open_race(stored.words, excluded, race.words)
 
 
 def enter(
-    stored: Stored,
-    asked: Asked,
-    vector: npt.NDArray[np.float32],
-    seed: np.uint64,
-    race: Race,
-    claims: npt.NDArray[np.int64],
+    stored: Stored, asked: Asked, vector: _Vector, seed: np.uint64, race: Race, desk: _Ints
 ) -> tuple[Theta, Ceilings, Outlook]:
-    theta, ceilings, outlook = contest.enter(stored, asked, vector, seed, race, claims)
+    theta, ceilings, outlook = _enter(stored.words, asked, vector, seed, race.words, desk)
     return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
 
 
-def sample_to(
-    run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
-) -> Sample:
-    return Sample(*strata.sample_to(run, unit, rules, seeds))
+def race_thetas(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    part: tuple[int, int],
+    rooms: Rooms,
+    desk: _Ints,
+    rules: tuple[int, bool],
+    found: Found,
+) -> None:
+    contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
 
 
-def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> Weighed:
-    return Weighed(*strata.weigh_sample(ratios, widths, unit))
+def race_part(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    thetas: tuple[int, int],
+    rooms: Rooms,
+    desk: _Ints,
+    patience: int,
+    found: Found,
+    ids: _Ints,
+    first: First,
+) -> None:
+    parts.race_part(stored.words, asked, batch, thetas, rooms, desk, patience, found, ids, first)
+
+
+def sample_theta(
+    stored: Stored,
+    asked: Asked,
+    theta: tuple[_Vector, _Ints],
+    seeds: _Seeds,
+    race: Race,
+    desk: _Ints,
+    rules: _Rules,
+) -> Sampled:
+    sample, weighed, norm = strata.sample_theta(stored.words, asked, theta, seeds, race.words, desk, rules)
+    return Sampled(Sample(*sample), Weighed(*weighed), norm)
+
+
+def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, desk: _Ints) -> tuple[_Ints, int]:
+    return top.top_theta(stored.words, asked, vector, k, race.words, desk)
+
+
+def sample_to(run: Run, unit: float, rules: _Rules, seeds: _Seeds) -> Sample:
+    return Sample(*_sample_to(run, unit, rules, seeds))
+
+
+def weigh_sample(ratios: npt.NDArray[np.float64], widths: _Vector, unit: float) -> Weighed:
+    return Weighed(*_weigh_sample(ratios, widths, unit))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.decorators import exact_kernel, helper, part
+from lazygumbel.kernels.decorators import helper, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
@@ -108,7 +108,7 @@ def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return out
 
 
-@exact_kernel
+@part
 def lookup_tables(
     rotated: npt.NDArray[np.float32],
     first: npt.NDArray[np.float32],
@@ -201,7 +201,7 @@ def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: flo
     return inside
 
 
-@exact_kernel
+@part
 def prepare(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Any, Any, Any]:
@@ -374,7 +374,7 @@ def _far_chunk(run: Run, chunk: int) -> float:
     return total
 
 
-@exact_kernel
+@part
 def scan(run: Run, first: int, last: int) -> None:
     race = run.race
     for chunk in range(first, last):

@@ -1,21 +1,30 @@
 """The kernels in Numba, by name. Same signatures and results as `reference`."""
 
-from lazygumbel.kernels.boxing import enter, prepare, sample_to, weigh_sample
-from lazygumbel.kernels.codes import lookup_tables, scan
-from lazygumbel.kernels.contest import assist, assist_theta, open_race, race_thetas, set_reference, settle
+from lazygumbel.kernels import codes, contest, race, serving, strata, top
+from lazygumbel.kernels.boxing import (
+    enter,
+    open_race,
+    pack_race,
+    pack_stored,
+    prepare,
+    race_part,
+    race_thetas,
+    sample_theta,
+    sample_to,
+    top_theta,
+    weigh_sample,
+)
+from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
-from lazygumbel.kernels.race import all_ceilings, draw, refine, temper
+from lazygumbel.kernels.parts import draw_few
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
-from lazygumbel.kernels.strata import sample_strata, score_wide
-from lazygumbel.kernels.top import top_rows
 
 __all__ = [
     "add_by_cell",
     "add_pairs",
     "all_ceilings",
-    "assist",
-    "assist_theta",
     "draw",
+    "draw_few",
     "encode_rows",
     "enter",
     "gather_dot",
@@ -23,18 +32,37 @@ __all__ = [
     "lookup_tables",
     "move_codes",
     "open_race",
+    "pack_race",
+    "pack_stored",
     "prepare",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",
+    "sample_theta",
     "sample_to",
     "scan",
     "score_wide",
+    "serve",
     "set_reference",
     "settle",
     "sum_pairs",
     "sum_rows",
     "temper",
     "top_rows",
+    "top_theta",
     "weigh_sample",
 ]
+
+lookup_tables = door(codes.lookup_tables)
+scan = door(codes.scan)
+set_reference = door(contest.set_reference)
+settle = door(contest.settle)
+all_ceilings = door(race.all_ceilings)
+draw = door(race.draw)
+refine = door(race.refine)
+temper = door(race.temper)
+serve = door(serving.serve)
+sample_strata = door(strata.sample_strata)
+score_wide = door(strata.score_wide)
+top_rows = door(top.top_rows)

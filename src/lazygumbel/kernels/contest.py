@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.claims import count_up
 from lazygumbel.kernels.codes import prepare, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
+from lazygumbel.kernels.packed import read_race, read_run, read_stored, write_run
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
+from lazygumbel.kernels.sharing import scan_shared
 from lazygumbel.kernels.types import (
     BLOCK,
-    OVER,
     REFERENCE,
     SCORED,
     VIOLATIONS,
@@ -21,12 +21,13 @@ from lazygumbel.kernels.types import (
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Stored,
     Theta,
 )
 
-__all__ = ["assist", "enter", "open_race", "race_thetas", "set_reference", "settle"]
+__all__ = ["enter", "open_race", "race_thetas", "run_of", "set_reference", "settle"]
 
 _HEAVY, _LOOSE = 8.0, 8.0
 """A row that is proposed so many times for a draw costs more than to score it; and how far the sum of all ceilings may
@@ -35,17 +36,11 @@ _HOT = 2.0**120
 """A weight that may have been cut off."""
 _RANGE = 140.0
 """Powers of two that a scan can tell apart above a lower bound of log Z."""
-_CLAIMED, _DONE = range(2)
-"""Of a scan that two threads share: how many pieces are claimed, and how many are done."""
 _LN2 = np.log(2.0)
-_PIECE = 8
-"""Chunks that are claimed together."""
-_LINGER = 50_000
-"""Looks, about half a millisecond, that an assistant takes at whether the race is over. To go back to the interpreter
-before would have two threads ask for its lock at the same moment, which costs a tenth of a millisecond."""
+_Ints = npt.NDArray[np.int64]
 
 
-@exact_kernel
+@part
 def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> None:
     count = race.changed[0]
     if count < 0:
@@ -60,70 +55,37 @@ def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> No
 
 
 @part
-def _run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
+def run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
     return Run(stored.sketch, stored.rows, Theta(*theta), Ceilings(*ceilings), race)
 
 
 @part
-def _scan_claimed(run: Run, claims: npt.NDArray[np.int64], upwards: bool) -> None:
-    """Scan chunks until all are claimed. Nothing here can fail, so that whoever waits for a claimed chunk gets it.
-
-    One thread goes upwards, the other downwards, so that either mostly writes what it wrote for the last theta: memory
-    that another processor wrote takes longer to get than a scan.
-    """
-    chunks = run.race.sums.shape[0]
-    pieces, mine = -(-chunks // _PIECE), 0
-    while count_up(claims, _CLAIMED, 1) < pieces:
-        first = _PIECE * (mine if upwards else pieces - 1 - mine)
-        scan(run, first, min(first + _PIECE, chunks))
-        count_up(claims, _DONE, 1)
-        mine += 1
+def _out_of_range(outlook: Outlook, race: Race) -> bool:
+    return bool((outlook.high - outlook.low) / _RANGE > 1.0 and race.sums[heaviest_chunk(race)] > _HOT)
 
 
-@exact_kernel
-def assist(
-    stored: Stored,
-    asked: Asked,
-    vector: npt.NDArray[np.float32],
-    seed: np.uint64,
-    race: Race,
-    claims: npt.NDArray[np.int64],
-) -> None:
-    theta, ceilings, _ = prepare(stored.coded, vector, asked, 1.0, seed)
-    _scan_claimed(_run_of(stored, theta, ceilings, race), claims, False)
-    for _ in range(_LINGER):
-        if count_up(claims, OVER, 0) > 0:
-            break
-
-
-@exact_kernel
-def assist_theta(stored: Stored, asked: Asked, batch: Batch, race: Race, claims: npt.NDArray[np.int64]) -> None:
-    assist(stored, _asked_of(asked, batch, 0), batch.thetas[0], batch.seeds[0, 0], race, claims)
-
-
-@exact_kernel
-def enter(
-    stored: Stored,
-    asked: Asked,
-    vector: npt.NDArray[np.float32],
-    seed: np.uint64,
-    race: Race,
-    claims: npt.NDArray[np.int64],
+@part
+def _enter_tempered(
+    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, outlook: Outlook
 ) -> tuple[Any, Any, Any]:
-    """Theta, ceilings and outlook, without names: see `boxing`."""
-    theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
-    _scan_claimed(_run_of(stored, theta, ceilings, race), claims, True)
-    while count_up(claims, _DONE, 0) < -(-race.sums.shape[0] // _PIECE):
-        pass  # the other thread is at its last chunks: some microseconds
-    outlook = Outlook(*facts)
-    tempered = (outlook.high - outlook.low) / _RANGE
-    if tempered > 1.0 and race.sums[heaviest_chunk(race)] > _HOT:
-        theta, ceilings, facts = prepare(stored.coded, vector, asked, tempered, seed)
-        scan(_run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
+    theta, ceilings, facts = prepare(stored.coded, vector, asked, (outlook.high - outlook.low) / _RANGE, seed)
+    scan(run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
     return theta, ceilings, facts
 
 
-@exact_kernel
+@part
+def enter(
+    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, desk: _Ints
+) -> tuple[Any, Any, Any]:
+    """Theta, ceilings and outlook, without names: see `boxing`."""
+    theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
+    scan_shared(run_of(stored, theta, ceilings, race), desk)
+    if _out_of_range(Outlook(*facts), race):
+        theta, ceilings, facts = _enter_tempered(stored, asked, vector, seed, race, Outlook(*facts))
+    return theta, ceilings, facts
+
+
+@part
 def set_reference(run: Run, outlook: Outlook) -> float:
     run.race.state[REFERENCE] = run.ceilings.shift
     expected = outlook.expected
@@ -132,7 +94,7 @@ def set_reference(run: Run, outlook: Outlook) -> float:
     return np.exp2(min(expected - run.race.state[REFERENCE], 1000.0))
 
 
-@exact_kernel
+@part
 def settle(run: Run, outlook: Outlook, size: int) -> bool:
     expected = set_reference(run, outlook)
     add_up(run.race)
@@ -140,30 +102,80 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
     return refine(run, least * max(_HEAVY / max(size, 1), 1.0), True)
 
 
+@part
+def _hold(rooms: Rooms, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
+    """Theta and ceilings with arrays that last."""
+    held = Theta(*theta), Ceilings(*ceilings)
+    rooms.laid_out[g], rooms.cells[g] = held[0].laid_out, held[0].cells
+    rooms.tables[g], rooms.scores[g], rooms.levels[g] = held[1].tables, held[1].scores, held[1].levels
+    rooms.rights[g], rooms.far[g] = held[1].rights, held[1].far
+    for k, fact in enumerate(outlook[:5]):
+        rooms.facts[g, k] = fact
+    rooms.facts[g, 5] = outlook[5]
+    kept = rooms.tables[g], rooms.scores[g], rooms.levels[g], rooms.rights[g], rooms.far[g]
+    return (rooms.laid_out[g], rooms.cells[g], *theta[2:]), (*kept, *ceilings[5:])
+
+
+@part
+def _scan_together(rooms: Rooms, count: int) -> None:
+    """Codes are read from memory once for all thetas: a chunk of them is scanned for one after the other."""
+    for chunk in range(read_run(rooms.runs[0]).race.sums.shape[0]):
+        for g in range(count):
+            scan(read_run(rooms.runs[g]), chunk, chunk + 1)
+
+
 @exact_kernel
 def race_thetas(
-    stored: Stored,
+    stored_words: _Ints,
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race: Race,
-    claims: npt.NDArray[np.int64],
+    rooms: Rooms,
+    desk: _Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    for b in range(part[0], part[1]):
-        one, wanted = _asked_of(asked, batch, b), batch.wanted[b]
-        if b > part[0]:  # the first was made ready; not after the last, for an assistant that wakes late
-            open_race(stored, batch.excluded[batch.ends[b - 1] : batch.ends[b]], race)
-            claims[:] = 0
-        theta, ceilings, facts = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
-        outlook, run, drawn, time = Outlook(*facts), _run_of(stored, theta, ceilings, race), 0, 0.0
-        positions, values = found.positions[b, :wanted], found.values[b, :wanted]
-        if settle(run, outlook, wanted):
-            drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
-        found.drawn[b], found.far[b] = drawn, outlook.far
-        found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-        found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
+    """Of packed tuples: see `boxing`. So `sample_theta` and `top_theta`."""
+    stored, together = read_stored(stored_words), rooms.races.shape[0]
+    for first in range(part[0], part[1], together):
+        count = min(together, part[1] - first)
+        for g in range(count):
+            b, race = first + g, read_race(rooms.races[g])
+            open_race(stored, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
+            one = prepare(stored.coded, batch.thetas[b], _asked_of(asked, batch, b), 1.0, batch.seeds[b, 0])
+            theta, ceilings = _hold(rooms, g, one[0], one[1], one[2])
+            write_run(rooms.runs[g], run_of(stored, theta, ceilings, race))
+        if count == 1:
+            scan_shared(read_run(rooms.runs[0]), desk)
+        else:
+            _scan_together(rooms, count)
+        for g in range(count):
+            b, facts = first + g, rooms.facts[g]
+            outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
+            _race_theta(stored, _asked_of(asked, batch, b), batch, b, read_run(rooms.runs[g]), outlook, rules, found)
+
+
+@part
+def _race_theta(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    b: int,
+    run: Run,
+    outlook: Outlook,
+    rules: tuple[int, bool],
+    found: Found,
+) -> None:
+    race, wanted, drawn, time = run.race, batch.wanted[b], 0, 0.0
+    if _out_of_range(outlook, race):
+        theta, ceilings, facts = _enter_tempered(stored, asked, batch.thetas[b], batch.seeds[b, 0], race, outlook)
+        run, outlook = run_of(stored, theta, ceilings, race), Outlook(*facts)
+    positions, values = found.positions[b, :wanted], found.values[b, :wanted]
+    if settle(run, outlook, wanted):
+        drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
+    found.drawn[b], found.far[b] = drawn, outlook.far
+    found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+    found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
 
 
 @part

@@ -11,7 +11,7 @@ from warnings import warn
 
 from numba import njit
 
-__all__ = ["exact_kernel", "helper", "kernel", "part"]
+__all__ = ["door", "exact_kernel", "helper", "kernel", "part"]
 
 
 def _can_keep() -> bool:
@@ -42,7 +42,13 @@ exact_kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy")
 """The same bits on every processor."""
 _for_kernels: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 part: Any = njit(**_for_kernels)
-"""A part of a kernel, which Python cannot call: to compile what unpacks named tuples takes longer than the part."""
+"""A part of a kernel, the same bits on every processor. Python cannot call it: to compile what unpacks named tuples
+takes longer than most parts."""
 helper: Any = njit(forceinline=True, _nrt=False, **_for_kernels)
 """A part that allocates nothing: arrays are not counted as they are handed on. With counts, an atomic operation for
 each array of each named tuple, a proposal took twice the time."""
+
+
+def door(inner: Any) -> Any:
+    """A part as a kernel that Python can call, compiled when it first does."""
+    return exact_kernel(inner.py_func)

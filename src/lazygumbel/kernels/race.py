@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.codes import block_weight, largest_weight, level_of, row_weight, weight_of_segment
-from lazygumbel.kernels.decorators import exact_kernel, helper
+from lazygumbel.kernels.decorators import helper, part
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
@@ -120,7 +120,7 @@ def _remove(race: Race, block: int, lane: int) -> None:
     race.ceilings[block, lane] = 0
 
 
-@exact_kernel
+@part
 def all_ceilings(run: Run, out: npt.NDArray[np.float64]) -> None:
     for block in range(run.race.weights.shape[0]):
         for lane in range(BLOCK):
@@ -202,7 +202,7 @@ def _hottest(run: Run) -> int:
     return best
 
 
-@exact_kernel
+@part
 def refine(run: Run, low: float, grow: bool) -> bool:
     race = run.race
     # With `grow` the hottest block first, out of turn: Z is then known much better, before others are looked at.
@@ -220,7 +220,7 @@ def refine(run: Run, low: float, grow: bool) -> bool:
     return low >= 0.0 and race.ends[-1] < np.inf
 
 
-@exact_kernel
+@part
 def temper(run: Run, low: float) -> float:
     race, state = run.race, run.race.state
     hottest, best, most = _hottest(run), 0, 0.0
@@ -385,7 +385,7 @@ def _retire(run: Run, proposals: Proposals) -> None:
     add_up(race)
 
 
-@exact_kernel
+@part
 def draw(
     run: Run,
     seed: np.uint64,

@@ -1,6 +1,6 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,15 @@ from lazygumbel.kernels.types import (
     Batch,
     Ceilings,
     Coded,
+    Few,
+    First,
     Found,
     Outlook,
     Race,
+    Rooms,
     Run,
     Sample,
+    Sampled,
     Stored,
     Theta,
     Weighed,
@@ -44,9 +48,8 @@ __all__ = [
     "add_by_cell",
     "add_pairs",
     "all_ceilings",
-    "assist",
-    "assist_theta",
     "draw",
+    "draw_few",
     "encode_rows",
     "enter",
     "gather_dot",
@@ -54,19 +57,25 @@ __all__ = [
     "lookup_tables",
     "move_codes",
     "open_race",
+    "pack_race",
+    "pack_stored",
     "prepare",
+    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",
+    "sample_theta",
     "sample_to",
     "scan",
     "score_wide",
+    "serve",
     "set_reference",
     "settle",
     "sum_pairs",
     "sum_rows",
     "temper",
     "top_rows",
+    "top_theta",
     "weigh_sample",
 ]
 
@@ -531,21 +540,31 @@ def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
     race.state[:] = 0.0
 
 
-def assist(stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, claims: Ints) -> None:
-    """Take a share of the scan that `enter` makes on another thread, with the same `claims`, three zeros at first."""
+def pack_stored(stored: Stored) -> None:
+    """Write the words of what an index holds, for compiled code: see `packed`. Here nothing needs them."""
 
 
-def assist_theta(stored: Stored, asked: Asked, batch: Batch, race: Race, claims: Ints) -> None:
-    """The same for `race_thetas` with one theta."""
+def pack_race(race: Race) -> None:
+    """Likewise of the room of a race."""
+
+
+def serve(descriptor: int, desk: Ints) -> None:
+    """Take a share of the scans that are laid on a desk, whenever a byte comes through a pipe: see `sharing`. Here
+    scans are not shared."""
 
 
 def enter(
-    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, claims: Ints
+    stored: Stored,
+    asked: Asked,
+    vector: Vectors,
+    seed: np.uint64,
+    race: Race,
+    desk: Ints,  # noqa: ARG001  # nothing is shared here
 ) -> tuple[Theta, Ceilings, Outlook]:
-    """Prepare and scan, after `open_race`; at a higher temperature if ceilings are out of range at this one."""
+    """Prepare and scan, after `open_race`; at a higher temperature if ceilings are out of range at this one. `desk` is
+    where a helper is met, if it is not empty."""
     theta, ceilings, outlook = prepare(stored.coded, vector, asked, 1.0, seed)
     scan(Run(stored.sketch, stored.rows, theta, ceilings, race), 0, len(race.sums))
-    claims[:] = len(race.sums)
     tempered = (outlook.high - outlook.low) / _RANGE
     if tempered > 1.0 and race.sums.max() > _HOT:
         theta, ceilings, outlook = prepare(stored.coded, vector, asked, tempered, seed)
@@ -571,22 +590,20 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     part: tuple[int, int],
-    race: Race,
-    claims: Ints,
+    rooms: Rooms,  # noqa: ARG001
+    desk: Ints,
     rules: tuple[int, bool],
     found: Found,
 ) -> None:
-    """Race some thetas of a batch, from the first of `part`, for which `race` is open, to before the last.
-
-    `rules` are those of `draw`. `asked.slope` is in units of the
-    first quantile of each theta.
-    """
+    """Race some thetas of a batch, from the first of `part` to before the last. `rules` are those of `draw`.
+    `asked.slope` is in units of the first quantile of each theta. In `rooms` compiled code keeps what it needs; here
+    it is made anew."""
     for b in range(*part):
+        race = Race.room(stored)
         quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
         one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
-        if b > part[0]:
-            open_race(stored, batch.excluded[batch.ends[b - 1] : batch.ends[b]], race)
-        theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, claims)
+        open_race(stored, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
+        theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, desk)
         run, wanted, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
         if settle(run, outlook, wanted):
             positions, values = found.positions[b, :wanted], found.values[b, :wanted]
@@ -594,6 +611,48 @@ def race_thetas(
         found.drawn[b], found.far[b] = drawn, outlook.far
         found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
         found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
+
+
+def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
+    """Draws of some thetas of a batch from a few rows, every one of which is scored, where they fire first."""
+    for b in range(*thetas):
+        logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
+        logits[few.dead] = -np.inf
+        high = logits.max()
+        ends: Floats = np.cumsum(np.exp(logits - high))
+        steps = 2 * np.arange(len(first.ids[b]))
+        places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
+        chosen: Ints = np.searchsorted(ends, places, side="right")
+        values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
+        _merge(few.ids[chosen], values, first, b)
+        first.rows[b] += len(few.rows)
+
+
+def race_part(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    thetas: tuple[int, int],
+    rooms: Rooms,
+    desk: Ints,
+    patience: int,
+    found: Found,
+    ids: Ints,
+    first: First,
+) -> None:
+    """Race some thetas of a batch over one of several parts, and keep what fires first; `ids` are by position."""
+    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
+    for b in range(*thetas):
+        drawn = int(found.drawn[b])
+        _merge(ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)
+        first.rows[b] += found.rows[b]
+        first.violations[b] += found.violations[b]
+        first.undone[b] |= drawn < batch.wanted[b]
+
+
+def _merge(ids: Ints, values: Floats, first: First, b: int) -> None:
+    wins = np.flatnonzero(values > first.values[b, : len(values)])
+    first.values[b, wins], first.ids[b, wins] = values[wins], ids[wins]
 
 
 def _share_at(shares: Floats, place: float) -> int:
@@ -770,6 +829,27 @@ def sample_to(
     return sample
 
 
+def sample_theta(
+    stored: Stored,
+    asked: Asked,
+    theta: tuple[Vectors, Ints],
+    seeds: npt.NDArray[np.uint64],
+    race: Race,
+    desk: Ints,
+    rules: tuple[float, float, tuple[float, float]],
+) -> Sampled:
+    """From a theta, with slots that are excluded, to a sample for its sums: see `sample_to`, whose `rules` and further
+    seeds these are. Without rows also where the scan had to be made at another temperature, so that weights are too
+    coarse to sample by."""
+    open_race(stored, theta[1], race)
+    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
+    run = Run(stored.sketch, stored.rows, facts, ceilings, race)
+    set_reference(run, outlook)
+    unit = facts.norm * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
+    sample = sample_to(run, unit, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
+    return Sampled(sample, weigh_sample(sample.ratios, sample.widths, unit), facts.norm)
+
+
 def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
     """Of a sample of pairs.
 
@@ -791,20 +871,21 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
     return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
 
 
-def top_rows(run: Run, k: int, first: int, last: int) -> tuple[Ints, Floats, int]:
-    """Positions and logits of some rows of some blocks, all of the best k among them whose ceilings reach the k-th
-    largest logit; and how many ceilings did. Blocks with ceilings by the first part of codes that do get ceilings by
-    all codes."""
-    race, blocks = run.race, range(first, last)
+def top_rows(run: Run, k: int, desk: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here
+    """Positions of some rows, all of the best k among them whose ceilings reach the k-th largest logit; and how many
+    ceilings did. None if they do not fit in the room of certain rows."""
+    blocks = range(len(run.race.weights))
     rows = np.concatenate([positions_of(run, block) for block in blocks])
     weights = np.concatenate([_weights(run, block) for block in blocks])
     there = np.flatnonzero(weights)
     logits = np.array([_score(run, position) for position in rows[there]])
     kth = float(np.sort(logits)[max(len(logits) - k, 0)]) if len(logits) >= k else -np.inf
-    enough = np.exp2(kth / run.ceilings.power - run.ceilings.shift)
-    for block in blocks:
-        if level_of(run, block) == SHORT and _weights(run, block).max() >= enough:
-            race.ceilings[block] = ceilings_of(run, block, FULL)
-    weights = np.concatenate([_weights(run, block) for block in blocks])[there]
-    kept = (weights >= enough) & (logits >= kth)
-    return rows[there][kept], logits[kept], int((weights >= enough).sum())
+    reaching = weights[there] >= np.exp2(kth / run.ceilings.power - run.ceilings.shift)
+    return rows[there][reaching & (logits >= kth)], int(reaching.sum())
+
+
+def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, desk: Ints) -> tuple[Ints, int]:
+    """From a theta to its `top_rows`."""
+    open_race(stored, np.empty(0, dtype=np.int64), race)
+    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
+    return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, desk)

@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.codes import largest_weight, level_of
+from lazygumbel.kernels.contest import enter, open_race, run_of, set_reference
 from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.numbers import uniform
+from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import (
     add_up,
@@ -30,16 +32,19 @@ from lazygumbel.kernels.types import (
     MASS,
     REFERENCE,
     SHORT,
+    Asked,
+    Outlook,
     Run,
     Sample,
     Weighed,
 )
 
-__all__ = ["sample_strata", "sample_to", "score_wide", "weigh_sample"]
+__all__ = ["sample_strata", "sample_theta", "sample_to", "score_wide", "weigh_sample"]
 
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
 _LARGEST = 20.0
+_LN2 = np.log(2.0)
 _PILOT, _LEAST = 64, 256.0
 """Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
 _SMALL, _TOO_LOW = 0.1, 3.0
@@ -93,7 +98,7 @@ def _width(run: Run, block: int, group: int) -> float:
     return np.float64(run.sketch.widths[level - SHORT, place])
 
 
-@exact_kernel
+@part
 def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Sample) -> None:
     race, positions, ratios, stretch = run.race, sample.positions, sample.ratios, 1.0
     _choose_blocks(run, seed, first, last, sample)
@@ -114,7 +119,7 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
         ratios[k] = np.exp2(sample.logits[k] - race.state[REFERENCE]) / ratios[k]
 
 
-@exact_kernel
+@part
 def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
     race, sketch, levels = run.race, run.sketch, run.ceilings.levels
     add_up(race)
@@ -148,7 +153,7 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
     return True
 
 
-@exact_kernel
+@part
 def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> tuple[float, ...]:
     """What `Weighed` has, without names: see `boxing`."""
     total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -175,7 +180,7 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
     return total / m, m * squares / total**2 - 1.0, pairs / m**2, allowed, expected / m
 
 
-@exact_kernel
+@part
 def sample_to(
     run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
 ) -> tuple[Any, ...]:
@@ -207,3 +212,25 @@ def sample_to(
 @part
 def _room(count: int) -> tuple[Any, ...]:
     return np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32)
+
+
+@exact_kernel
+def sample_theta(
+    stored_words: npt.NDArray[np.int64],
+    asked: Asked,
+    theta: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
+    seeds: npt.NDArray[np.uint64],
+    race_words: npt.NDArray[np.int64],
+    desk: npt.NDArray[np.int64],
+    rules: tuple[float, float, tuple[float, float]],
+) -> tuple[Any, Any, float]:
+    """What `Sampled` has, without names: see `boxing`."""
+    stored, race = read_stored(stored_words), read_race(race_words)
+    open_race(stored, theta[1], race)
+    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
+    run = run_of(stored, facts, ceilings, race)
+    set_reference(run, Outlook(*outlook))
+    unit = run.theta.norm * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
+    # At another temperature weights are too coarse to sample by.
+    sample = sample_to(run, unit, rules, seeds) if run.ceilings.power == 1.0 else _room(np.int64(0))
+    return sample, weigh_sample(sample[2], sample[3], unit), run.theta.norm

@@ -1,22 +1,27 @@
-"""The rows of largest inner product: those whose ceiling reaches the k-th best that was scored."""
+"""The rows of largest inner product: those whose ceiling reaches the k-th best that was scored.
+
+Ceilings are by the first part of codes; rows that reach it are looked at by their bytes, which is quicker than their
+codes: these lie in as many lines of memory as all 64 rows of a block have codes.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
-from lazygumbel.kernels.decorators import exact_kernel, helper
+from lazygumbel.kernels.codes import count_bits
+from lazygumbel.kernels.contest import enter, open_race, run_of
+from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import lanes_reaching
+from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import position_of, score
-from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, FULL, GROUP, SHORT, TOP, UNIT, Run
+from lazygumbel.kernels.sharing import ASKED, BEST, FOUND, close_desk, open_desk
+from lazygumbel.kernels.types import BIAS, BLOCK, DESK, FLOOR, GROUP, TOP, UNIT, Asked, Race, Run
 
-__all__ = ["top_rows"]
+__all__ = ["find_upper", "top_rows", "top_theta"]
 
 _HEAVIEST = 32
 """Blocks that are looked at first, and as many more as k rows fill: they tell about how good the k-th best is."""
-_BLOCKS_AHEAD = 6
-"""Blocks whose second part of codes is prefetched."""
 _AT_ONCE = 32
 """Rows that are looked at together, so that the processor waits for the memory of all of them at once."""
 
@@ -55,11 +60,8 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
 
 @helper
 def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], count: int) -> int:
-    """Put the rows of a block whose ceilings reach this, by all codes, behind those that wait; how many there are."""
+    """Put the rows of a block whose ceilings reach this behind those that wait; how many there are."""
     mask = lanes_reaching(run.race.ceilings, block, least)
-    if mask != np.uint64(0) and level_of(run, block) == SHORT:
-        weigh_codes(run, block, FULL)
-        mask = lanes_reaching(run.race.ceilings, block, least)
     while mask != np.uint64(0):
         lane = count_bits((mask & (~mask + np.uint64(1))) - np.uint64(1))
         mask &= mask - np.uint64(1)
@@ -69,44 +71,100 @@ def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], co
     return count
 
 
-@exact_kernel
-def top_rows(run: Run, k: int, first: int, last: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], int]:
-    weights, least = run.race.weights, int(UNIT * (FLOOR + BIAS))
+@helper
+def _keep(race: Race, room: tuple[int, int], kth: float) -> int:
+    """Only rows that are as good as this; where they end."""
+    count = room[0]
+    for j in range(room[0], room[1]):
+        if race.masses[j] >= kth:
+            race.positions[count], race.masses[count] = race.positions[j], race.masses[j]
+            count += 1
+    return count
+
+
+@part
+def _find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
+    """Positions and logits of rows of some blocks into a part of the room of certain rows: how many, or -1 if they do
+    not fit, and how many ceilings reach them."""
+    race, weights, least = run.race, run.race.weights, int(UNIT * (FLOOR + BIAS))
     best, heaviest = np.full(k, -np.inf), np.zeros(_HEAVIEST + k // BLOCK)
-    positions, logits = np.empty(4 * k + 1024, dtype=np.int64), np.empty(4 * k + 1024)
-    waiting, waits, count, looked, enough = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, 0, 0, 0.0
+    waiting, waits, count, looked, enough = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, room[0], 0, 0.0
     for block in range(first, last):
         if weights[block] > heaviest[0]:
             _sift(heaviest, weights[block])
-    reaching = np.empty(last - first, dtype=np.int64)
     for heavy in (True, False):
-        held = 0
-        for block in range(first, last):
-            if weights[block] < enough or heavy != (weights[block] >= heaviest[0]):
-                continue
-            if lanes_reaching(run.race.ceilings, block, least) != np.uint64(0):
-                reaching[held] = block
-                held += 1
-        for turn in range(held):
-            prefetch(run.sketch.more, reaching[min(turn + _BLOCKS_AHEAD, held - 1)])
-            waits = _gather(run, reaching[turn], least, waiting, waits)
-            if waits < _AT_ONCE and turn + 1 < held:
-                continue
+        for block in range(first, last + 1):  # one more, for those that still wait
+            if block < last:
+                if weights[block] < enough or heavy != (weights[block] >= heaviest[0]):
+                    continue
+                waits = _gather(run, block, least, waiting, waits)
+                if waits < _AT_ONCE:
+                    continue
             for j in range(waits):
-                block, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
-                if run.race.ceilings[block, lane] < least:
+                at, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
+                if race.ceilings[at, lane] < least:
                     continue
                 looked += 1
-                if not _reaches(run, block, lane, best[0]):
+                if not _reaches(run, at, lane, best[0]):
                     continue
-                if count == positions.shape[0]:
-                    positions, logits = np.concatenate((positions, positions)), np.concatenate((logits, logits))
-                positions[count] = position_of(run.sketch, block, lane)
-                logits[count] = score(run, positions[count])
-                if logits[count] > best[0]:
-                    _sift(best, logits[count])
+                if count == room[1]:
+                    count = _keep(race, room, best[0])
+                    if count == room[1]:
+                        return -1, looked
+                race.positions[count] = position_of(run.sketch, at, lane)
+                race.masses[count] = score(run, race.positions[count])
+                if race.masses[count] > best[0]:
+                    _sift(best, race.masses[count])
                     least = _least(run, best[0])
                     enough = np.exp2(best[0] / run.ceilings.power - run.ceilings.shift)
                 count += 1
             waits = 0
-    return positions[:count], logits[:count], looked
+    return count - room[0], looked
+
+
+@part
+def _upper(run: Run) -> tuple[int, int]:
+    """Where the second half of blocks, and of room, begins."""
+    return run.race.weights.shape[0] // 2, run.race.positions.shape[0] // 2
+
+
+@part
+def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
+    """What a helper does."""
+    middle, half = _upper(run)
+    found = _find(run, desk[ASKED], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
+    desk[FOUND], desk[FOUND + 1] = found
+
+
+@part
+def top_rows(run: Run, k: int, desk: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+    race, (middle, half), shared = run.race, _upper(run), desk.shape[0] == DESK
+    if shared:
+        desk[ASKED] = k
+        open_desk(run, desk, BEST)
+    below, looked = _find(run, k, np.int64(0), middle, (np.int64(0), half))
+    if shared and close_desk(desk):
+        above, more = desk[FOUND], desk[FOUND + 1]
+    else:
+        above, more = _find(run, k, middle, race.weights.shape[0], (half, race.positions.shape[0]))
+    looked += more
+    if below < 0 or above < 0:
+        return np.empty(0, dtype=np.int64), looked
+    found = np.empty(below + above, dtype=np.int64)
+    found[:below], found[below:] = race.positions[:below], race.positions[half : half + above]
+    return found, looked
+
+
+@exact_kernel
+def top_theta(
+    stored_words: npt.NDArray[np.int64],
+    asked: Asked,
+    vector: npt.NDArray[np.float32],
+    k: int,
+    race_words: npt.NDArray[np.int64],
+    desk: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], int]:
+    stored, race = read_stored(stored_words), read_race(race_words)
+    open_race(stored, np.empty(0, dtype=np.int64), race)
+    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
+    return top_rows(run_of(stored, theta, ceilings, race), k, desk)

@@ -5,25 +5,28 @@ units, 128 to a power of two, that is the bit pattern of a 16-bit float ("bfloat
 it, a little too high between whole powers, as a ceiling may be.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "AWAITED",
     "BIAS",
     "BLOCK",
     "BYTES",
     "CELL",
     "CHUNK",
     "COUNT",
+    "DESK",
     "FIXED_POINT",
     "FLOOR",
     "FULL",
     "GAINS",
     "GROUP",
     "MASS",
-    "OVER",
+    "PACKED",
     "REFERENCE",
     "ROUNDED",
     "SCORED",
@@ -37,13 +40,17 @@ __all__ = [
     "Batch",
     "Ceilings",
     "Coded",
+    "Few",
+    "First",
     "Found",
     "Outlook",
     "Proposals",
     "Race",
+    "Rooms",
     "Rows",
     "Run",
     "Sample",
+    "Sampled",
     "Sketch",
     "Stored",
     "Theta",
@@ -69,12 +76,18 @@ FIXED_POINT = 0.0013
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
 
-OVER = 2
-"""The last of the three numbers that threads count together: set when what they share is over."""
+AWAITED, DESK = 0, 1024
+"""The entry of a desk that is set while a helper is called for, and how many there are: see `sharing`."""
+PACKED = 512
+"""Words that a packed tuple fits in: see `packed`."""
 
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
 their codes, or by their bytes."""
+
+
+_CHANGED = 4096
+"""Rows taken out of a race that are put back one by one; with more, all are."""
 
 
 class Sketch(NamedTuple):
@@ -231,6 +244,8 @@ class Stored(NamedTuple):
     rows: Rows
     alive: npt.NDArray[np.uint64]
     """A bit for each slot that holds a row, (blocks,)."""
+    words: npt.NDArray[np.int64]
+    """All of this once more, as compiled code has it: see `packed`."""
 
 
 class Batch(NamedTuple):
@@ -277,6 +292,45 @@ class Found(NamedTuple):
         return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
+class Few(NamedTuple):
+    """Thetas over rows so few that every one is scored, and what is drawn of them."""
+
+    rows: npt.NDArray[np.float32]
+    """(m, d)"""
+    dead: npt.NDArray[np.bool_]
+    """Which of them may not be drawn: not all, (m,)."""
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    scale: float
+    """Inner products times this are logits, natural ones."""
+    seeds: npt.NDArray[np.uint64]
+    """(B,)"""
+    ids: npt.NDArray[np.int64]
+    """(m,)"""
+
+
+class First(NamedTuple):
+    """Of each draw what fired first, in whichever part."""
+
+    ids: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    undone: npt.NDArray[np.bool_]
+    """Whether some part drew too few, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "First":
+        """For so many thetas and draws: nothing has fired."""
+        rows, violations = np.zeros((2, thetas), dtype=np.int64)
+        ids, values = np.zeros((thetas, size), dtype=np.int64), np.full((thetas, size), -np.inf)
+        return cls(ids, values, rows, violations, np.zeros(thetas, dtype=np.bool_))
+
+
 class Outlook(NamedTuple):
     """What is known of a theta before any row is looked at."""
 
@@ -320,6 +374,62 @@ class Race(NamedTuple):
     """Of each row that may be proposed, zero for others, (blocks, 64); not of cells with one ceiling."""
     changed: npt.NDArray[np.int64]
     """The blocks of which rows were taken out of `alive`, behind their number; -1 for all of them, (room,)."""
+    words: npt.NDArray[np.int64]
+    """All of this once more, as compiled code has it: see `packed`."""
+
+    @classmethod
+    def room(cls, stored: Stored) -> "Race":
+        """For the races of an index, one after the other; not packed yet."""
+        blocks, certain = len(stored.alive), len(stored.rows.rows) // 8 + 256
+        chunks = -(-blocks // CHUNK)
+        return cls(
+            np.empty_like(stored.alive),
+            np.empty(blocks),
+            np.empty(chunks),
+            np.empty(chunks),
+            np.empty(certain, dtype=np.int64),
+            np.empty(certain),
+            np.empty(5),
+            np.empty((blocks, BLOCK), dtype=np.int16),
+            np.full(_CHANGED, -1, dtype=np.int64),
+            np.zeros(PACKED, dtype=np.int64),
+        )
+
+
+class Rooms(NamedTuple):
+    """Room for the races of some thetas whose scans are made together, block by block."""
+
+    races: npt.NDArray[np.int64]
+    """Packed races, (thetas, words)."""
+    runs: npt.NDArray[np.int64]
+    """Room for packed runs, (thetas, words)."""
+    facts: npt.NDArray[np.float64]
+    """Outlooks, (thetas, 6)."""
+    laid_out: npt.NDArray[np.float32]
+    """These and the others: arrays of `Theta` and of `Ceilings`, of each theta."""
+    cells: npt.NDArray[np.float32]
+    tables: npt.NDArray[np.uint8]
+    scores: npt.NDArray[np.float32]
+    levels: npt.NDArray[np.uint8]
+    rights: npt.NDArray[np.int8]
+    far: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, races: Sequence["Race"], cells: int, codes: int, d: int) -> "Rooms":
+        """For an index with so many cells, codes a row and entries."""
+        count = len(races)
+        return cls(
+            np.stack([race.words for race in races]),
+            np.zeros((count, PACKED), dtype=np.int64),
+            np.empty((count, 6)),
+            np.empty((count, d // 16 * 16 + 16), dtype=np.float32),
+            np.empty((count, cells), dtype=np.float32),
+            np.empty((count, codes, WORDS), dtype=np.uint8),
+            np.empty((count, cells), dtype=np.float32),
+            np.empty((count, cells), dtype=np.uint8),
+            np.empty((count, cells), dtype=np.int8),
+            np.empty((count, cells)),
+        )
 
 
 class Run(NamedTuple):
@@ -361,6 +471,15 @@ class Weighed(NamedTuple):
     """What the law of the codes allows the relative error of a sum from one row."""
     expected: float
     """What it expects of the relative variance."""
+
+
+class Sampled(NamedTuple):
+    """A sample for the sums of one theta; without rows if these are to be summed densely."""
+
+    sample: Sample
+    weighed: Weighed
+    norm: float
+    """Of theta."""
 
 
 class Proposals(NamedTuple):

@@ -1,27 +1,32 @@
 """`LiveDistribution`: what `MergedDistribution` is, with a shorter way to the draws that are asked for most.
 
-Default draws need no more of a part than its race. So thetas are checked once, the small parts are raced while another
-thread begins to scan the large one, and the earliest to fire is found without a result for each part.
+Default draws need no more of a part than its race. So thetas are checked once, a helper is called once to share the
+scans of all parts, and kernels keep what fires first.
 """
 
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel import kernels
 from lazygumbel.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.exclusions import exclusions
-from lazygumbel.indexes import PartitionIndex
+from lazygumbel.indexes import ExactIndex, PartitionIndex
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import Few, First
 from lazygumbel.live.features import LiveFeatures
-from lazygumbel.live.segment import Segment
 from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
-from lazygumbel.methods.racing import Drawn, Rules, race
+from lazygumbel.methods.dense import patience_of
+from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason, grounds
 
@@ -66,8 +71,8 @@ class LiveDistribution(MergedDistribution):
             return super().sample(size, method=method, rng=rng)
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
-        found = self._race(large, Rules(chosen.delta, None, count, distinct=False), np.random.default_rng(rng))
-        return _merged(self._segments, found, count).shaped(shape, self.batch_shape, self._naming)
+        rules = Rules(chosen.delta, None, count, distinct=False)
+        return self._race(rules, rng).shaped(shape, self.batch_shape, self._naming)
 
     def truncated(
         self,
@@ -99,56 +104,68 @@ class LiveDistribution(MergedDistribution):
             exclude=exclude,
         )
 
-    def _race(self, large: PartitionIndex, rules: Rules, rng: np.random.Generator) -> list[list[Drawn]]:
-        """For every part, of which the first is the large one, what each theta draws of it."""
-        nothing = (NOTHING,) * len(self._thetas)
-        found: list[list[Drawn]] = []
-
-        def race_small() -> None:
-            for part in self._segments[1:]:
-                index = part.shown
-                if isinstance(index, PartitionIndex):
-                    found.append(race(index, Query(index, self._thetas, self.temperature, nothing), rules, rng))
-                else:
-                    found.append(self._score(part, rules.size, rng))
-
-        query = Query(large, self._thetas, self.temperature, nothing)
-        return [race(large, query, rules, rng, race_small), *found]
-
-    def _score(self, part: Segment, size: int, rng: np.random.Generator) -> list[Drawn]:
-        """Draws from rows that are so few that all of them are scored."""
-        scores, dead, n = self._thetas @ part.index.features.stored.T, part.shown.features.dead, len(part.ids)
-        if dead is not None:
-            scores[:, dead] = -np.inf
-        high = scores.max(axis=1, keepdims=True)
-        masses = np.exp((scores - high) / np.float64(self.temperature)).cumsum(axis=1)
-        total = masses[:, -1:]
-        times, marks = rng.standard_exponential((len(scores), size)), rng.random((len(scores), size)) * total
-        values = high.astype(np.float64) / self.temperature + np.log(total / times)
-        marks = np.minimum(marks, np.nextafter(total, 0.0))
-        return [
-            Drawn(np.searchsorted(masses[b], marks[b], side="right"), values[b], n, Reason.EVERY_ROW, 0.0, 0)
-            for b in range(len(scores))
+    def _race(self, rules: Rules, rng: Rng) -> Draws:
+        """All parts, of which the first is the large one."""
+        parts, thetas = self._segments, self._thetas
+        seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts))).reshape(len(parts), len(thetas), 3)
+        nothing = (NOTHING,) * len(thetas)
+        heats = [
+            Heat.of(part.shown, Query(part.shown, thetas, self.temperature, nothing), rules, seeds[p])
+            for p, part in enumerate(parts)
+            if isinstance(part.shown, PartitionIndex)
         ]
+        few, first = self._few(seeds[-1, :, 0]), First.room(len(thetas), rules.size)
+
+        def run(start: int, stop: int) -> None:
+            with ExitStack() as stack:
+                rooms = [stack.enter_context(heat.index.rooms(stop - start)) for heat in heats]
+                desk = stack.enter_context(helped(heats[0].shares, len(heats)))
+                if len(few.rows):
+                    kernels.draw_few(few, (start, stop), first)
+                for heat, mine, part in zip(heats, rooms, parts, strict=False):
+                    kernels.race_part(
+                        heat.index.stored,
+                        heat.asked,
+                        heat.batch,
+                        (start, stop),
+                        mine,
+                        desk,
+                        patience_of(heat.query),
+                        heat.found,
+                        part.stored_ids,
+                        first,
+                    )
+
+        in_turns(run, len(thetas))
+        reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)
+        for b in np.flatnonzero(first.undone).tolist():
+            reasons[b], bound[b] = self._finish(heats, few, b, first)
+        return Draws(first.ids.T, first.values.T, first.rows, grounds(reasons), bound, first.violations)
+
+    def _few(self, seeds: npt.NDArray[np.uint64]) -> Few:
+        """The rows that came last, if there are any, of which all are scored."""
+        last = self._segments[-1]
+        rows, ids, dead = self._thetas[:0], NOTHING, None
+        if isinstance(last.shown, ExactIndex):
+            rows, ids, dead = last.index.features.stored, last.stored_ids, last.shown.features.dead
+        held = rows, np.zeros(len(rows), dtype=np.bool_) if dead is None else dead.view(), ids.view()
+        for array in held:
+            array.flags.writeable = False  # so that one compiled version does
+        return Few(held[0], held[1], self._thetas, 1 / self.temperature, seeds, held[2])
+
+    def _finish(self, heats: Sequence[Heat], few: Few, b: int, first: First) -> tuple[Reason, float]:
+        """Race a theta to its end where that takes a dense pass; the weakest reason and bound of all parts."""
+        drawn = [heat.drawn(b) for heat in heats]
+        first.values[b] = -np.inf
+        if len(few.rows):
+            kernels.draw_few(few, (b, b + 1), first)
+        for part, one in zip(self._segments, drawn, strict=False):
+            wins = one.values > first.values[b]
+            first.values[b, wins], first.ids[b, wins] = one.values[wins], part.ids[one.ids[wins]]
+        first.rows[b] = sum(one.rows for one in drawn) + len(few.rows)
+        return max((one.reason for one in drawn), key=lambda reason: reason.code), max(one.bound for one in drawn)
 
 
-def _merged(parts: Sequence[Segment], found: Sequence[list[Drawn]], size: int) -> Draws:
-    """Of each draw that of the part where it fired first."""
-    each: list[tuple[Drawn, ...]] = list(zip(*found, strict=True))
-    ids, values = np.empty((size, len(each)), dtype=np.int64), np.empty((size, len(each)))
-    for b, drawn in enumerate(each):
-        best, fired = drawn[0].values, parts[0].ids[drawn[0].ids]
-        for part, one in zip(parts[1:], drawn[1:], strict=True):
-            wins = one.values > best
-            if wins.any():
-                best, fired = np.where(wins, one.values, best), np.where(wins, part.ids[one.ids], fired)
-        ids[:, b], values[:, b] = fired, best
-    weakest = [max((one.reason for one in drawn), key=lambda reason: reason.code) for drawn in each]
-    return Draws(
-        ids,
-        values,
-        np.array([sum(one.rows for one in drawn) for drawn in each], dtype=np.int64),
-        grounds(weakest),
-        np.array([max(one.bound for one in drawn) for drawn in each]),
-        np.array([sum(one.violations for one in drawn) for drawn in each], dtype=np.int64),
-    )
+def _entropy(rng: Rng, count: int) -> bytes:
+    """So many random bytes: without a generator, from where one would be seeded, which takes a tenth of the time."""
+    return os.urandom(count) if rng is None else np.random.default_rng(rng).bytes(count)

@@ -80,7 +80,8 @@ class _Merge:
         self.sources, self.built, self.progress = sources, built, progress
         known = _Known.of(sources, built)
         self.widths, self.squares = known.widths, known.squares
-        self.cells, self.numbers = np.unique(known.cell_of, return_inverse=True)
+        held = np.bincount(known.cell_of, minlength=built.cells) > 0
+        self.cells, self.numbers = np.flatnonzero(held), (np.cumsum(held) - 1)[known.cell_of]
         """Cells of the build that have rows, and which of these each row is in."""
         self.means, changed = _shortened(built.partition.means[self.cells], sources)
         self.fresh = changed[self.numbers]
@@ -121,17 +122,20 @@ class _Merge:
         np.maximum.at(largest, self.numbers[first.entries], first.gains.max(axis=1, initial=0.0))
         with np.errstate(divide="ignore"):
             below = np.floor(np.log2(unit / (largest * _ROOM)))
-        coded: list[tuple[Source, Ints]] = []
+        coded: list[tuple[Source, Ints, Ints]] = []
         for source in self.sources.each:
             if source.coded is not None:
-                coding = source.coded.coding
-                shift = round(log2(coding.gain / unit))
-                coded.append((source, (coding.exponents.astype(np.int64) - shift)[_cells_of(source.coded, source)]))
-                np.minimum.at(below, self.numbers[source.entries], coded[-1][1])
+                coding, local = source.coded.coding, _cells_of(source.coded, source)
+                mine = coding.exponents.astype(np.int64) - round(log2(coding.gain / unit))
+                numbers = np.zeros(len(mine), dtype=np.int64)  # of its cells, of which some may have no rows any more
+                numbers[local] = self.numbers[source.entries]
+                held = np.flatnonzero(np.bincount(local, minlength=len(mine)))
+                np.minimum.at(below, numbers[held], mine[held])
+                coded.append((source, local, mine))
         raised = max(0, -int(below.min()))
         limits = np.minimum(below, _LARGEST_EXPONENT - raised).astype(np.int64)
-        for source, mine in coded:
-            self.fresh[source.entries] |= mine != limits[self.numbers[source.entries]]
+        for source, local, mine in coded:
+            self.fresh[source.entries] |= mine[local] != limits[self.numbers[source.entries]]
         self.fresh[first.entries] = False
         self.encoded.append(self._encode(np.flatnonzero(self.fresh)))
         self.fresh[first.entries] = True

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from math import sqrt
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -160,9 +161,10 @@ class Live:
 
     def _apply(self, change: Change) -> None:
         now = self._without(self.snapshot, change.removed)
-        size = max(now.size, int(change.ids.max(initial=-1)) + 1)
+        size = now.size
         if len(change.ids):
             now = self._plus(now, change)
+            size = max(size, int(change.ids[-1]) + 1)  # new ids ascend, and others were given before
         self.removed += len(change.removed)
         self.added += len(change.ids)
         self.snapshot = Snapshot(now.segments, now.tail, size)
@@ -185,10 +187,10 @@ class Live:
 
     def _plus(self, now: Snapshot, change: Change) -> Snapshot:
         rows, ids, names = change.rows, change.ids, change.names
-        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+        longest = sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64).max())
         if len(ids) <= now.tail.left:
-            return Snapshot(now.segments, now.tail.plus(rows, ids, names, float(norms.max())), now.size)
-        whole = Tail(rows, ids, names, len(ids), float(norms.max()))
+            return Snapshot(now.segments, now.tail.plus(rows, ids, names, longest), now.size)
+        whole = Tail(rows, ids, names, len(ids), longest)
         return self._sealed(now, [now.tail, whole])
 
     def _sealed(self, now: Snapshot, tails: Sequence[Tail]) -> Snapshot:
@@ -238,9 +240,9 @@ def check_rows(rows: npt.ArrayLike, d: int) -> Vectors:
         raise ValueError(f"rows must hold real numbers, not dtype {array.dtype}")
     with np.errstate(over="ignore"):
         found = np.array(array, dtype=np.float32, order="C")
-    finite = np.isfinite(found).all(axis=1)
+    finite = np.isfinite(found)
     if not finite.all():
-        wrong = int(np.argmin(finite))
+        wrong = int(np.argmin(finite.all(axis=1)))
         raise ValueError(f"rows[{wrong}] holds NaN, infinity or a value beyond float32; none of the rows was taken")
     return found
 

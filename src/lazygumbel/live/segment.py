@@ -88,6 +88,14 @@ class Segment:
         """Places of the others, ascending."""
         return np.setdiff1d(np.arange(len(self.ids)), self.dead, assume_unique=True)
 
+    @cached_property
+    def stored_ids(self) -> Ints:
+        """Of each position, read-only, (n,)."""
+        order = self.index.features.order
+        found = self.ids.view() if order is None else self.ids[order]
+        found.flags.writeable = False
+        return found
+
     def find(self, ids: Ints) -> Ints:
         """The place of each id; -1 where there is none, or its row was removed."""
         if self._identical:

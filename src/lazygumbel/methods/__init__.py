@@ -6,6 +6,7 @@ from lazygumbel.methods.calibrated import Calibrated
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.fixed_cutoff import FixedCutoff
 from lazygumbel.methods.frozen import Frozen
+from lazygumbel.methods.keyed import Keyed
 from lazygumbel.methods.lazy import LazyGumbel
 from lazygumbel.methods.top_k_only import TopKOnly
 from lazygumbel.methods.uniform_tail import UniformTail
@@ -17,6 +18,7 @@ __all__ = [
     "Exhaustive",
     "FixedCutoff",
     "Frozen",
+    "Keyed",
     "LazyGumbel",
     "Normaliser",
     "OrderedSampler",

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number, check_vectors, longest_vector
+from lazygumbel.checks import check_temperature, check_vectors, longest_vector
 from lazygumbel.features import Features
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
@@ -38,8 +38,6 @@ Function = Callable[[Ints, Floats], Floats]
 NOTHING: Ints = np.empty(0, dtype=np.int64)
 """No ids: what is excluded unless something is asked for."""
 _SCORES_AT_ONCE = 2**22
-_COLDEST = 1e-300
-"""Below, one over the temperature overflows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +87,7 @@ class Query:
     @classmethod
     def of(cls, index: Index, thetas: npt.ArrayLike, temperature: float) -> "Query":
         """A checked query with nothing excluded; a bare theta (d,) is a batch of one."""
-        divisor = check_number(temperature, "temperature", above=0.0)
-        if divisor < _COLDEST:
-            raise ValueError(f"temperature must be at least {_COLDEST:g}, not {divisor:g}")
+        divisor = check_temperature(temperature)
         features = index.features
         vectors = check_vectors(thetas, "theta", features.d, longest_vector(features.max_norm, divisor))
         if vectors.ndim == 1:

@@ -1,6 +1,7 @@
 """A race with ceilings of every theta of a batch: what `Bounded`, `Calibrated` and `Exhaustive` have in common."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import NamedTuple, TypeVar
 
@@ -10,23 +11,27 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.kernels.types import OVER, Batch, Found
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import Asked, Batch, Found
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
-from lazygumbel.threads import assist, map_threads
+from lazygumbel.threads import map_threads
 
 __all__ = [
     "LEAST_DELTA",
     "LN2",
     "Drawn",
+    "Heat",
     "Rules",
     "ceilings_of",
     "for_each_theta",
+    "in_turns",
     "pack_draws",
     "pack_ordered",
     "partition_of",
     "race",
+    "seeds_of",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -68,50 +73,78 @@ class Rules(NamedTuple):
     distinct: bool
 
 
-def race(
-    index: PartitionIndex,
-    query: Query,
-    rules: Rules,
-    rng: np.random.Generator,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> list[Drawn]:
-    """Race every theta of a query; races that take longer than a dense pass are finished by it.
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """The races of a batch over one index, ready to be run."""
 
-    Distinct rows are one more than asked for, if there are as many. Each theta has seeds of its own, so that draws do
-    not depend on the number of threads. `meanwhile` is called once, when a thread that shares the scan was woken.
-    """
-    asked = index.asked(query.temperature, delta=rules.delta, size=rules.size, calibration=rules.calibration)
-    batch, seeds = _batch(index, query, rules, rng)
-    found, each = Found.room(query.size, rules.size + rules.distinct), (patience_of(query), rules.distinct)
+    index: PartitionIndex
+    query: Query
+    rules: Rules
+    asked: Asked
+    batch: Batch
+    found: Found
+    seeds: npt.NDArray[np.uint64]
+    """Of what kernels may leave undone, (B,)."""
 
-    def run(first: int, last: int, *, shared: bool = False) -> None:
-        with index.room() as race:
-            claims = np.zeros(3, dtype=np.int64)
-            kernels.open_race(
-                index.stored, batch.excluded[batch.ends[first - 1] if first else 0 : batch.ends[first]], race
-            )
-            if shared:
-                assist(kernels.assist_theta, index.stored, asked, batch, race, claims)
-            if query.size == 1:
-                meanwhile()
-            kernels.race_thetas(index.stored, asked, batch, (first, last), race, claims, each, found)
-            claims[OVER] = 1
+    @classmethod
+    def of(cls, index: PartitionIndex, query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> "Heat":
+        """With three seeds for each theta, (B, 3), so that draws do not depend on the number of threads."""
+        asked = index.asked(query.temperature, delta=rules.delta, size=rules.size, calibration=rules.calibration)
+        found = Found.room(query.size, rules.size + rules.distinct)
+        return cls(index, query, rules, asked, _batch(index, query, rules, seeds), found, seeds[:, 2])
 
-    if query.size == 1:
-        run(0, 1, shared=rules.calibration is None and index.shares(1))
-    else:
-        meanwhile()
-        starts = range(0, query.size, _THETAS_AT_ONCE)
-        list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, query.size) for start in starts)))
-    return [_drawn(query, b, index, rules, batch, found, int(seeds[b])) for b in range(query.size)]
+    @property
+    def shares(self) -> bool:
+        """Whether a helper should share the scan."""
+        return self.rules.calibration is None and self.index.shares(self.query.size)
+
+    def drawn(self, b: int) -> Drawn:
+        """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
+        index, query, rules, found = self.index, self.query, self.rules, self.found
+        drawn, wanted, rows = int(found.drawn[b]), int(self.batch.wanted[b]), int(found.rows[b])
+        ids, values = index.order[found.positions[b, :drawn]], found.values[b, :drawn]
+        reason = Reason.LIKE if found.far[b] else _RACED[rules.delta > 0, rules.calibration is not None]
+        bound = np.nan if found.far[b] else rules.delta
+        if drawn < wanted:
+            passed = float(found.passed[b])
+            one = query.at(slice(b, b + 1))
+            ids, values = finish(one, ids, values, passed, wanted, int(self.seeds[b]), distinct=rules.distinct)
+            rows += query.features.n
+            if drawn == 0 and passed == -np.inf:  # not a row was raced for
+                reason, bound, rows = Reason.DENSE_PASS, 0.0, query.features.n
+        return Drawn(ids, values, rows, reason, bound, int(found.violations[b]))
 
 
-def _batch(
-    index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator
-) -> tuple[Batch, npt.NDArray[np.uint64]]:
-    """What kernels are asked, and for each theta a seed of what they may leave undone."""
+def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
+    """Race every theta of a query. Distinct rows are one more than asked for, if there are as many."""
+    heat = Heat.of(index, query, rules, seeds_of(rng.bytes(24 * query.size)))
+    each = patience_of(query), rules.distinct
+
+    def run(first: int, last: int) -> None:
+        with index.rooms(last - first) as rooms, helped(heat.shares) as desk:
+            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), rooms, desk, each, heat.found)
+
+    in_turns(run, query.size)
+    return [heat.drawn(b) for b in range(query.size)]
+
+
+def seeds_of(entropy: bytes) -> npt.NDArray[np.uint64]:
+    """Three for each theta, (thetas, 3); much quicker than `integers`."""
+    return np.frombuffer(entropy, dtype="<u8").astype(np.uint64).reshape(-1, 3)
+
+
+def in_turns(run: Callable[[int, int], None], thetas: int) -> None:
+    """Call a function with the first and the last of some thetas, until all were had; on threads if they are many."""
+    if thetas == 1:
+        run(0, 1)
+        return
+    starts = range(0, thetas, _THETAS_AT_ONCE)
+    list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, thetas) for start in starts)))
+
+
+def _batch(index: PartitionIndex, query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> Batch:
+    """What kernels are asked."""
     size = query.size
-    seeds = np.frombuffer(rng.bytes(24 * size), dtype="<u8").reshape(size, 3)  # much quicker than `integers`
     norms = np.sqrt(np.einsum("bd,bd->b", query.thetas, query.thetas, dtype=np.float64))
     quantiles = [index.quantiles(rules.delta, norm / query.temperature) for norm in norms.tolist()]
     wanted, excluded, ends = np.full(size, rules.size + rules.distinct), _NOTHING, np.zeros(size, dtype=np.int64)
@@ -121,23 +154,7 @@ def _batch(
     if rules.distinct:
         wanted = np.minimum(wanted, [query.left(b) for b in range(size)])
     ceilings = np.array(quantiles).reshape(size, 2)
-    return Batch(query.thetas, ceilings, seeds[:, :2].astype(np.uint64), excluded, ends, wanted), seeds[:, 2]
-
-
-def _drawn(query: Query, b: int, index: PartitionIndex, rules: Rules, batch: Batch, found: Found, seed: int) -> Drawn:
-    """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
-    drawn, wanted, rows = int(found.drawn[b]), int(batch.wanted[b]), int(found.rows[b])
-    ids, values = index.order[found.positions[b, :drawn]], found.values[b, :drawn]
-    reason = Reason.LIKE if found.far[b] else _RACED[rules.delta > 0, rules.calibration is not None]
-    bound = np.nan if found.far[b] else rules.delta
-    if drawn < wanted:
-        passed = float(found.passed[b])
-        one = query.at(slice(b, b + 1))
-        ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
-        rows += query.features.n
-        if drawn == 0 and passed == -np.inf:  # not a row was raced for
-            reason, bound, rows = Reason.DENSE_PASS, 0.0, query.features.n
-    return Drawn(ids, values, rows, reason, bound, int(found.violations[b]))
+    return Batch(query.thetas, ceilings, np.ascontiguousarray(seeds[:, :2]), excluded, ends, wanted)
 
 
 def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.indexes.partition import Entered
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
-from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Run, Sample
+from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run, Sample, Sampled
 from lazygumbel.methods.base import Function, Query
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.racing import LN2
@@ -59,26 +59,18 @@ def sum_theta(
     index: PartitionIndex, query: Query, b: int, f: Function | None, rel_err: float, seeds: Sequence[int]
 ) -> Summed:
     """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
-    n, d, shared = query.features.n, query.features.d, index.shares(query.size)
-    asked = index.estimate(query.temperature, for_sums(d, index.coder.parts, rel_err))
-    excluded = index.slots(query.excluded[b])
-    with index.enter(query.thetas[b], asked, seed=seeds[0], excluded=excluded, shared=shared) as entered:
-        run = entered.run
-        kernels.set_reference(run, entered.outlook)
-        unit = run.theta.norm / query.temperature / sqrt(max(d - 1, 1))
-        # At another temperature weights are too coarse to sample by.
-        if run.ceilings.power != 1.0:
-            return _summed_densely(query, b, f)
-        sample = kernels.sample_to(run, unit, (rel_err, _DENSE_SHARE * n, WIDEST), np.array(seeds, dtype=np.uint64))
-        if not len(sample.positions):
-            return _summed_densely(query, b, f)
-        return _weigh(query, b, entered, sample, unit, f)
+    features = query.features
+    asked = index.estimate(query.temperature, for_sums(features.d, index.coder.parts, rel_err))
+    theta, rules = (query.thetas[b], index.slots(query.excluded[b])), (rel_err, _DENSE_SHARE * features.n, WIDEST)
+    numbers = np.array(seeds, dtype=np.uint64)
+    with index.room() as race, helped(index.shares(query.size)) as desk:
+        sampled = kernels.sample_theta(index.stored, asked, theta, numbers, race, desk, rules)
+        return _weigh(index, query, b, race, sampled, f) if len(sampled.sample.ratios) else _summed_densely(query, b, f)
 
 
-def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, f: Function | None) -> Summed:
+def _weigh(index: PartitionIndex, query: Query, b: int, race: Race, sampled: Sampled, f: Function | None) -> Summed:
     """Sums over certain rows and, as a sample tells, over the others."""
-    run, race, features = entered.run, entered.run.race, query.features
-    mean, _, variance, allowed, _ = kernels.weigh_sample(sample.ratios, sample.widths, unit)
+    features, sample, (mean, _, variance, allowed, _) = query.features, sampled.sample, sampled.weighed
     rest = float(race.ends[-1])
     total = float(race.state[MASS]) + rest * mean
     if not (_LEAST_MASS < total < np.inf and np.isfinite(variance)):
@@ -87,13 +79,13 @@ def _weigh(query: Query, b: int, entered: Entered, sample: Sample, unit: float, 
     first = exp2(min(float(sample.logits[0]) - float(race.state[REFERENCE]), 1000.0))
     if not (np.ptp(sample.positions) == 0 and first >= (1 - 1e-6) * rest * float(sample.ratios[0])):
         variance = max(variance, _GRAIN * mean * mean / len(sample.ratios))
-    rounding = _ROUNDING * sqrt(features.d) * run.theta.norm / query.temperature * features.max_norm
+    rounding = _ROUNDING * sqrt(features.d) * sampled.norm / query.temperature * features.max_norm
     # In units of the estimate of Z itself, so that nothing overflows.
     shift, share = float(race.state[REFERENCE]) * LN2 + log(total), rest / total
     moments = Moments(np.array([shift]), np.ones(1), np.array([share * share * variance + rounding**2]))
     if f is not None:
-        weighted = _certain_moments(query, b, entered, total, f)
-        weighted += _sampled_moments(entered.order[sample.positions], sample, share, f)
+        weighted = _certain_moments(index, query, b, race, total, f)
+        weighted += _sampled_moments(index.order[sample.positions], sample, share, f)
         moments = Moments(moments.shift, moments.total, moments.var_total, *(w[None] for w in weighted))
     # Of an expectation relative to the largest |f|, which may be as far from its mean as twice that.
     bound = share * mean * (allowed if f is None else 2 * sqrt(1 + allowed**2)) / sqrt(len(sample.ratios))
@@ -138,13 +130,12 @@ def _sample(run: Run, count: int, seed: int, *, shared: bool) -> Sample:
     return sample
 
 
-def _certain_moments(query: Query, b: int, entered: Entered, total: float, f: Function) -> Floats:
+def _certain_moments(index: PartitionIndex, query: Query, b: int, race: Race, total: float, f: Function) -> Floats:
     """Sums of f over certain rows in units of the total, with no variance and no covariance: (3, values)."""
-    race = entered.run.race
     count = int(race.state[COUNT])
     positions, masses = race.positions[:count], race.masses[:count] / total
     logits = query.features.score_at(positions, query.thetas[b]).astype(np.float64) / query.temperature
-    values = WeightedSums.of(f, entered.order[positions], logits, masses).values
+    values = WeightedSums.of(f, index.order[positions], logits, masses).values
     return np.stack([values, np.zeros_like(values), np.zeros_like(values)])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lazygumbel.serve import wire
 from lazygumbel.serve.questions import Question
+from lazygumbel.serve.served import Served
 from lazygumbel.serve.verbs import VERBS, Asked, Found
 
 __all__ = ["Answer", "ask", "groups"]
@@ -38,31 +39,34 @@ def ask(group: Sequence[Question]) -> list[Answer | Exception]:
     """One answer for each question of a group, from one call. Where that fails each is asked alone: a fault of one
     is not a fault of the others."""
     try:
-        return cast("list[Answer | Exception]", _ask(group))
+        with group[0].served.held() as served:
+            return cast("list[Answer | Exception]", _ask(group, served))
     except Exception as error:  # whatever it is, its request gets it, and the engine goes on
         if len(group) == 1:
             return [error]
         return [answer for question in group for answer in ask([question])]
 
 
-def _ask(group: Sequence[Question]) -> list[Answer]:
+def _ask(group: Sequence[Question], served: Served) -> list[Answer]:
     first = group[0]
     settings, verb = first.settings, VERBS[first.settings.verb]
     alone = len(group) == 1 and first.thetas.single
     thetas = first.thetas.vectors[0] if alone else np.concatenate([q.thetas.vectors for q in group])
     seed = _picked_seed() if first.seed is None else first.seed
     asked = Asked(
-        first.served.distribution(thetas, settings.temperature),
+        served.distribution(thetas, settings.temperature),
         settings,
         _exclude(group, alone=alone),
         _ids(group, alone=alone),
         np.random.default_rng(seed),
         first,
+        served,
     )
     found = verb.ask(asked)
     if len(group) == 1:
-        return [_answer(first, found.to_dict(), first.size, seed)]
-    return [_answer(q, shown, len(thetas), None) for q, shown in zip(group, _divided(group, found), strict=True)]
+        return [_answer(first, found.to_dict(), served, first.size, seed)]
+    divided = zip(group, _divided(group, found), strict=True)
+    return [_answer(question, shown, served, len(thetas), None) for question, shown in divided]
 
 
 def _divided(group: Sequence[Question], found: Found) -> Iterable[dict[str, Any]]:
@@ -77,9 +81,9 @@ def _divided(group: Sequence[Question], found: Found) -> Iterable[dict[str, Any]
         start = stop
 
 
-def _answer(question: Question, shown: dict[str, Any], together: int, seed: int | None) -> Answer:
+def _answer(question: Question, shown: dict[str, Any], served: Served, together: int, seed: int | None) -> Answer:
     """`seed` is None where a call was shared: the answer cannot be had again."""
-    shown["version"] = question.served.version
+    shown["version"] = served.version
     if VERBS[question.settings.verb].random:
         shown["seed"] = seed
     body = wire.dump(shown)

@@ -9,7 +9,7 @@ from lazygumbel.audit import Audit
 from lazygumbel.methods import Exhaustive
 from lazygumbel.results import numbers
 from lazygumbel.serve.questions import Question
-from lazygumbel.sharded import ShardedModel
+from lazygumbel.serve.served import Served
 
 __all__ = ["audit"]
 
@@ -20,14 +20,12 @@ _HEADS = (1, 10, 100, 1000)
 Floats = npt.NDArray[np.float64]
 
 
-def audit(question: Question) -> dict[str, Any]:
+def audit(question: Question, served: Served) -> dict[str, Any]:
     """True log Z, entropy, probabilities and ranks at one theta, and the measured accuracy of the default draws."""
     if question.size != 1:
         raise ValueError(f"theta: one theta is audited at a time, not {question.size}")
-    model, temperature = question.served.model, question.settings.temperature
+    model, temperature = served.model, question.settings.temperature
     theta, exclude = question.thetas.vectors[0], None if question.exclude is None else question.exclude[0]
-    if isinstance(model, ShardedModel):
-        raise ValueError("audit: rows in shards cannot be audited together; serve the model unsplit")
     everything = model.ids
     dist = model(theta, temperature=temperature)
     exact = dist.log_prob(everything, method=Exhaustive(), exclude=exclude)
@@ -39,7 +37,7 @@ def audit(question: Question) -> dict[str, Any]:
     asked = log_prob[np.searchsorted(everything, ids)]
     return {
         "ids": ids.tolist(),
-        "names": question.served.names_of(ids),
+        "names": served.names_of(ids),
         "log_prob": numbers(asked),
         "rank": _ranks(falling, asked),
         "log_partition": float(log_z.value),

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.model import LogLinear
 from lazygumbel.serve.fields import IDS, split_list
 from lazygumbel.serve.limits import Limits
-from lazygumbel.serve.served import Served
+from lazygumbel.serve.served import Model, Served
 from lazygumbel.serve.thetas import BASE64, floats_of, ids_of, numbers_of
 
 __all__ = ["KINDS", "Change", "Kind", "read_change", "read_change_of_bytes"]
@@ -28,7 +27,7 @@ class Change(NamedTuple):
     rows: npt.NDArray[Any] | None
     names: list[str] | None
 
-    def make(self, model: LogLinear) -> Ints:
+    def make(self, model: Model) -> Ints:
         """The ids of the rows that came, went, or became others."""
         if self.kind == "add":
             return model.add(np.asarray(self.rows), self.names)

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope
 from lazygumbel.serve import logs, wire
 from lazygumbel.serve.direct import Handler, Refused, Reply, error_body
 from lazygumbel.serve.engine import Busy, TooLate
-from lazygumbel.serve.service import Closed
+from lazygumbel.serve.turns import Closed
 from lazygumbel.sharded import ShardError
 
 __all__ = ["AGAIN", "answering"]
@@ -43,10 +43,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TooLate):
         return "the answer took longer than this service allows"
     if isinstance(error, Closed):
-        return "the model could not be opened for writing again after a reload; the log says why"
+        return "the model could not be opened again after a reload; the log says why"
     logs.event("out of memory" if isinstance(error, MemoryError) else "failed", level=logging.ERROR, error=error)
     if isinstance(error, MemoryError):
         return "there is not enough memory for this answer"
     if isinstance(error, ShardError):
-        return "some shards do not answer; the log says which"
+        return "some shards do not answer; the log says which, and whether a change is made yet"
     return "the change could not be written, and was not made; the log says why"

@@ -126,7 +126,8 @@ class Directory:
         if self._features.names is None:
             raise ValueError("prefix: the rows of this model have no names")
         if self.table is None:
-            raise ValueError("prefix: the names of rows in shards cannot be completed; ask for a whole name")
+            assert isinstance(self._model, ShardedModel)
+            return self._model.features.beginning_with(prefix, limit)
         found = self.table.beginning_with(prefix, limit).tolist()
         there = [row for row in found if self.table.is_there(row, self.number, self._size)]
         return np.array(there[:limit], dtype=np.int64)

@@ -17,6 +17,7 @@ from lazygumbel.serve.failures import AGAIN, answering
 from lazygumbel.serve.fields import METHODS
 from lazygumbel.serve.metrics import CONTENT_TYPE
 from lazygumbel.serve.questions import Question, read_binary, read_json
+from lazygumbel.serve.served import Served
 from lazygumbel.serve.service import Service
 from lazygumbel.serve.thetas import ids_of
 from lazygumbel.serve.verbs import Verb
@@ -76,9 +77,9 @@ class Routes:
             if not self._service.live:
                 raise Refused(403, _READ_ONLY)
             change = await run_in_threadpool(read, await self._content(kind.name, scope, receive))
-            served, ids = await self._service.change(change)
-            _note(scope, changed=len(ids))
-            return Reply(200, wire.dump({"ids": ids, "n": served.model.features.n, "version": served.version}))
+            made = await self._service.change(change)
+            _note(scope, changed=len(made.ids))
+            return Reply(200, wire.dump(made._asdict()))
 
         return handle
 
@@ -100,7 +101,7 @@ class Routes:
                 "n": features.n,
                 "d": features.d,
                 "names": features.names is not None,
-                "index": "shards" if served.index_type is None else served.index_type.__name__,
+                "index": "shards" if served.index_type is None or served.remote else served.index_type.__name__,
                 "methods": list(METHODS),
                 "live": self._service.live,
                 "version": served.version,
@@ -141,7 +142,10 @@ class Routes:
         return _Content(body, query, kind != b"application/json")
 
     def _rows(self, query: Mapping[str, str]) -> dict[str, Any]:
-        served = self._service.served
+        with self._service.served.held() as served:
+            return self._rows_of(served, query)
+
+    def _rows_of(self, served: Served, query: Mapping[str, str]) -> dict[str, Any]:
         unknown = set(query) - {"ids", "name", "prefix", "limit", "vectors"}
         if unknown:
             raise ValueError(f"rows takes no {min(unknown)!r}; it takes ids, name, prefix, limit and vectors")

@@ -1,6 +1,7 @@
 """`Served`: the rows that answer at one moment, with their names. A change, or a reload, replaces it as a whole."""
 
-import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -13,8 +14,10 @@ from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
 from lazygumbel.persist import read_config
 from lazygumbel.serve.names import Directory
+from lazygumbel.serve.turns import Turns
 from lazygumbel.sharded import ShardedModel
-from lazygumbel.sharded.manifest import MANIFEST
+from lazygumbel.sharded.manifest import MANIFEST, Manifest, folder_of
+from lazygumbel.sharded.versions import digest_of
 
 __all__ = ["Folder", "Model", "Opened", "Served", "opened"]
 
@@ -23,7 +26,10 @@ Model = LogLinear | ShardedModel
 
 
 class Served(NamedTuple):
-    """A model that nobody changes, and what tells it from the one before: every answer carries `version`."""
+    """A model that nobody changes, and what tells it from the one before: every answer carries `version`.
+
+    Shards keep no old rows: those that may change are one model throughout, which is asked in turns with its changes.
+    """
 
     model: Model
     directory: Directory
@@ -31,18 +37,36 @@ class Served(NamedTuple):
     """Of the model as it was saved."""
     changes: int = 0
     """Rows that came or went since."""
+    turns: "Turns[Served] | None" = None
+    """Of shards that may change."""
 
     @classmethod
-    def of(cls, model: Model, name: str) -> "Served":
+    def of(cls, model: Model, name: str, *, live: bool = False) -> "Served":
         """A model made ready: names are read and every verb is asked once, so that no request pays for it."""
-        held = model.snapshot() if isinstance(model, LogLinear) else model
-        drift = held.drift() if isinstance(held, LogLinear) else None
-        served = cls(held, Directory.of(held), name, 0 if drift is None else drift.added + drift.removed)
+        if isinstance(model, ShardedModel):
+            _ask_all(model)
+            served = cls(model, Directory.of(model), name, turns=Turns() if live else None)
+            if served.turns is not None:
+                served.turns.now = served
+            return served
+        held = model.snapshot()
         _ask_all(held)
-        return served
+        drift = held.drift()
+        return cls(held, Directory.of(held), name, 0 if drift is None else drift.added + drift.removed)
 
-    def after(self, writer: LogLinear, gone: Ints, came: Ints, names: list[str] | None) -> "Served":
+    @contextmanager
+    def held(self) -> "Generator[Served]":
+        """What to ask: within, its rows do not change."""
+        if self.turns is None:
+            yield self
+        else:
+            with self.turns.asking() as served:
+                yield served
+
+    def after(self, writer: Model, gone: Ints, came: Ints, names: list[str] | None) -> "Served":
         """The model after a change: rows that went, and rows that came under new ids or those of some that went."""
+        if isinstance(writer, ShardedModel):
+            return self
         table, changes = self.directory.table, self.changes + len(gone) + len(came)
         if table is not None:
             table.remove(np.setdiff1d(gone, came), changes)
@@ -54,6 +78,8 @@ class Served(NamedTuple):
     @property
     def version(self) -> str:
         """Another after each change, and the same for the same rows when the service starts again."""
+        if isinstance(self.model, ShardedModel):
+            return self.model.version
         return f"{self.name}+{self.changes}" if self.changes else self.name
 
     @property
@@ -63,8 +89,8 @@ class Served(NamedTuple):
 
     @property
     def index_type(self) -> type[Index] | None:
-        """The kind of index; None for shards, each of which has its own."""
-        return self.model.index_type if isinstance(self.model, LogLinear) else None
+        """The kind of index; None for shards of several kinds."""
+        return self.model.index_type
 
     def distribution(self, thetas: npt.NDArray[np.float32], temperature: float) -> Distribution:
         """At one theta or several; of rows in parts or in shards it is another class with the same verbs."""
@@ -80,15 +106,17 @@ class Opened(NamedTuple):
     """What is served, and the model that changes are made to, if any may be."""
 
     served: Served
-    writer: LogLinear | None
+    writer: Model | None
 
 
 def opened(model: Model, name: str, *, live: bool) -> Opened:
     """A model made ready, also for changes: the first row that comes must not make a request wait."""
     if not live:
         return Opened(Served.of(model, name), None)
-    if not isinstance(model, LogLinear):
-        raise ValueError("live: rows in shards cannot be changed by a service; serve them read-only")
+    if isinstance(model, ShardedModel):
+        if not model.writes:
+            raise ValueError("live: the shards are open to be read; connect with mode='r+' to have their rows changed")
+        return Opened(Served.of(model, name, live=True), model)  # workers have tried a change
     trial = model.snapshot()
     row = trial.features.gather(_first_id(trial))
     trial.add(row, None if trial.features.names is None else [""])
@@ -110,16 +138,22 @@ class Folder:
         """`ValueError` or `OSError` where there is no model that can be loaded."""
         if not self._is_sharded:
             LogLinear.load(self.path)
+            return
+        for shard in Manifest.read(self.path).shards:
+            folder = self.path / folder_of(shard.shard)
+            if shard.rows and not shard.compacting and digest_of(folder) != shard.version:
+                raise ValueError(f"{folder} is of another version than the manifest says")
 
     def open(self) -> Opened:
-        """The model; its version is the name of the data that `config.json` points to, or the digest of a manifest."""
+        """The model; its version is the name of the data that `config.json` points to, or that of the shards."""
+        mode = "r+" if self.live else "r"
         if self._is_sharded:
-            name = hashlib.sha256((self.path / MANIFEST).read_bytes()).hexdigest()[:16]
             engine = "threads" if self.ray is None else "ray"
-            return opened(ShardedModel.connect(self.path, engine=engine, address=self.ray), name, live=self.live)
+            shards = ShardedModel.connect(self.path, engine=engine, address=self.ray, mode=mode)
+            return opened(shards, shards.version, live=self.live)
         while True:
             data = read_config(self.path)["data"]
-            model = LogLinear.load(self.path, mode="r+" if self.live else "r")
+            model = LogLinear.load(self.path, mode=mode)
             if read_config(self.path)["data"] == data:  # it was not replaced in between
                 return opened(model, str(data).removeprefix("data-"), live=self.live)
             model.close()

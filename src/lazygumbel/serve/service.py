@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 from lazygumbel.serve import logs
 from lazygumbel.serve.asking import Answer
@@ -11,13 +13,20 @@ from lazygumbel.serve.engine import Busy, Engine
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question
-from lazygumbel.serve.served import Folder, Opened, Served
+from lazygumbel.serve.served import Folder, Opened
+from lazygumbel.serve.turns import Closed
 
-__all__ = ["Closed", "Service"]
+__all__ = ["Service"]
 
 
-class Closed(Exception):
-    """A model that takes no changes now, though the service does."""
+class Made(NamedTuple):
+    """What came of a change."""
+
+    ids: list[int]
+    """That it was about."""
+    n: int
+    """Rows after it."""
+    version: str
 
 
 class Service:
@@ -65,8 +74,8 @@ class Service:
         self.metrics.count_answer(question.settings.verb, answer)
         return answer
 
-    async def change(self, change: Change) -> tuple[Served, list[int]]:
-        """Make a change, durable where the model is; the rows after it, and the ids that it was about.
+    async def change(self, change: Change) -> "Made":
+        """Make a change, durable where the model is.
 
         Changes are made one after the other, none is given up once it was accepted, and questions that come after the
         answer are asked of the rows after it.
@@ -94,26 +103,32 @@ class Service:
         """The same, without waiting for it; on any thread."""
         self._changing.submit(self._reload)
 
-    def _change(self, change: Change) -> tuple[Served, list[int]]:
+    def _change(self, change: Change) -> "Made":
         if self._writer is None:
             raise Closed
-        ids = change.make(self._writer)
-        gone = ids[:0] if change.kind == "add" else ids
-        came = ids[:0] if change.kind == "remove" else ids
-        served = self.served = self.served.after(self._writer, gone, came, change.names)
-        self.metrics.count_change(change.kind, len(ids), served.model.features.n)
-        return served, ids.tolist()
+        with self._turn():
+            ids = change.make(self._writer)
+            gone = ids[:0] if change.kind == "add" else ids
+            came = ids[:0] if change.kind == "remove" else ids
+            served = self.served = self.served.after(self._writer, gone, came, change.names)
+            self.metrics.count_change(change.kind, len(ids), served.model.features.n)
+            return Made(ids.tolist(), served.model.features.n, served.version)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """Within, nobody asks a model that keeps no old rows."""
+        turns = self.served.turns
+        return nullcontext() if turns is None else turns.changing()
 
     def _reload(self) -> bool:
         if self._folder is None:
             return False
         try:
-            opened = self._open_again(self._folder)
+            with self._turn():
+                self.served, self._writer = self._open_again(self._folder)
         except (ValueError, OSError) as error:
             self.metrics.reloads.labels("failed").inc()
             logs.event("reload failed", level=logging.ERROR, reason=str(error))
             return False
-        self.served, self._writer = opened
         self.metrics.reloads.labels("loaded").inc()
         self.metrics.model_rows.set(self.served.model.features.n)
         logs.event("reloaded", rows=self.served.model.features.n, version=self.served.version)
@@ -121,8 +136,16 @@ class Service:
 
     def _open_again(self, folder: Folder) -> Opened:
         """A folder has one writer: whatever else is wrong is found before the old one lets go of it."""
+        turns = self.served.turns
         if self._writer is not None:
             folder.check()
             self._writer.close()
             self._writer = None
-        return folder.open()
+            if turns is not None:
+                turns.now = None
+        opened = folder.open()
+        if turns is None:
+            return opened
+        served = opened.served if opened.served.turns is None else opened.served._replace(turns=turns)
+        turns.now = served  # for questions that wait, too
+        return Opened(served, opened.writer)

@@ -12,6 +12,7 @@ from lazygumbel.distribution import Distribution
 from lazygumbel.results import Estimate, Result, numbers
 from lazygumbel.serve.audit import audit
 from lazygumbel.serve.questions import Question, Settings
+from lazygumbel.serve.served import Served
 
 __all__ = ["VERBS", "Asked", "Found", "Verb"]
 
@@ -28,6 +29,8 @@ class Asked(NamedTuple):
     rng: np.random.Generator
     first: Question
     """The only question, for verbs that are asked alone."""
+    served: Served
+    """What answers."""
 
 
 class Found(NamedTuple):
@@ -194,7 +197,7 @@ _ALL = (
         "audit",
         "One exact pass: the true log Z, probabilities and ranks, and how far draws are from them.",
         ("theta", "temperature", "exclude", "ids"),
-        lambda asked: Found(audit(asked.first)),
+        lambda asked: Found(audit(asked.first, asked.served)),
         forms.Audit,
         _RIVER | {"ids": ["creek", "lake"]},
         random=False,

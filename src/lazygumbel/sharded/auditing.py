@@ -11,16 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.audit import Audit
+from lazygumbel.exclusions import Exclude, exclusions
 from lazygumbel.live import check_raced, raced
 from lazygumbel.methods import Sampler
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws
+from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request
 
-__all__ = ["Raced", "audit_of", "audit_shard", "check_raced"]
+__all__ = ["Raced", "audit_of", "audit_shard", "check_raced", "left_out"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +42,27 @@ def audit_shard(model: LogLinear, request: Request) -> list[Raced]:
     """What a shard tells for each theta."""
     assert request.thetas is not None
     method: Sampler | None = request.arguments["method"]
+    exclude: list[Ints] | None = request.arguments["exclude"]
     parts = [raced(part, request.thetas, request.temperature, method) for part in model.parts]
+    ids = np.concatenate([part.ids[part.kept] for part in model.parts])
     found: list[Raced] = []
-    for of_theta in zip(*parts, strict=True):
+    for b, of_theta in enumerate(zip(*parts, strict=True)):
         logits, ceilings = (np.concatenate(values) for values in zip(*of_theta, strict=True))
+        if exclude is not None:
+            left = ~np.isin(ids, exclude[b])
+            logits, ceilings = logits[left], ceilings[left]
         over = logits > ceilings
         cut = log_sum_exp(np.minimum(logits, ceilings))
         found.append(Raced(log_sum_exp(logits), cut, logits[over], ceilings[over]))
     return found
+
+
+def left_out(places: Places, exclude: Exclude, thetas: int) -> list[list[Ints] | None]:
+    """For each shard its own ids of the rows that are excluded, theta by theta; checked when draws were asked for."""
+    if exclude is None:
+        return [None] * len(places.shards)
+    found = [places.find(ids) for ids in exclusions(exclude, (thetas,), places.size)]
+    return [[own[place == p] for place, own in found] for p in range(len(places.shards))]
 
 
 def audit_of(shards: Sequence[Sequence[Raced]], drawn: Draws, temperature: float, method: Sampler | None) -> Audit:

@@ -19,7 +19,10 @@ def join(ray: Any, address: str | None, cpus: float) -> bool:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Workers that have nothing to do cost nothing: there may be more of them than cores.
         own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        ray.init(num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
+        # Ray would have workers give way to everything else that the machine does, and callers wait for them.
+        own["_system_config"] = {"worker_niceness": 0}
+        # "local", as without it Ray would join whichever cluster was last started on this machine.
+        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(cpus) + 1), **own, **quiet)
         return True
     try:
         _knock(address)

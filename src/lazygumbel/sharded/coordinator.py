@@ -50,7 +50,7 @@ class Coordinator:
         """Held by who changes rows."""
         self._manifest = manifest
         self._standings = {
-            shard.shard: Standing(str(shard.version), shard.rows, shard.rows, manifest.max_norm, 0, None)
+            shard.shard: Standing(str(shard.version), shard.rows, shard.rows, manifest.max_norm, 0, None, None)
             for shard in manifest.shards
             if shard.rows
         }
@@ -130,10 +130,13 @@ class Coordinator:
                 raise ShardError({s: replies.lost.get(s) or Lost(s, "not compacted") for s in left | set(places.lost)})
 
     def health(self) -> list[Health]:
-        """One record a worker."""
+        """One record a worker, and one for each shard without rows."""
         counts = {holding.number: holding.count for holding in self.known.shards}
         records = self._engine.health({shard: standing.version for shard, standing in self._standings.items()})
-        return [replace(record, rows=counts[record.shard]) for record in records]
+        empty = (shard.shard for shard in self._manifest.shards if not shard.rows)
+        found = [replace(record, rows=counts[record.shard]) for record in records]
+        found += [Health(shard, 0, None, None, 0, None, 0, None) for shard in empty]
+        return sorted(found, key=lambda record: (record.shard, record.replica))
 
     def close(self) -> None:
         """End the workers, and let others write."""

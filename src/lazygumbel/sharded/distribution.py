@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lazygumbel.checks import check_number, check_vectors
 from lazygumbel.exclusions import Exclude
 from lazygumbel.merged import MergedDistribution
-from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, Mode, Naming, OrderedDraws, Reason, Result, TopK
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Lost, ShardError
@@ -57,14 +57,16 @@ class ShardedDistribution(Verbs):
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         seed = _seed(rng)
-        return self._run(lambda m: m.sample(size, method=method, rng=seed, exclude=exclude))
+        chosen = _keyed(method, seed)
+        return self._run(lambda m: m.sample(size, method=chosen, rng=seed, exclude=exclude))
 
     def sample_without_replacement(
         self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
     ) -> OrderedDraws:
         """`size` distinct rows in the order of drawing: `ids` of shape (size,) + batch shape."""
         seed = _seed(rng)
-        return self._run(lambda m: m.sample_without_replacement(size, method=method, rng=seed, exclude=exclude))
+        chosen = _keyed(method, seed)
+        return self._run(lambda m: m.sample_without_replacement(size, method=chosen, rng=seed, exclude=exclude))
 
     def log_partition(
         self,
@@ -80,21 +82,19 @@ class ShardedDistribution(Verbs):
 
     def expectation(
         self,
-        f: None = None,
+        f: Callable[[npt.NDArray[np.int64]], npt.ArrayLike] | None = None,
         *,
         rel_err: float | None = None,
         method: Estimator | None = None,
         rng: Rng = None,
         exclude: Exclude = None,
     ) -> Estimate:
-        """The expectation of the features phi, shape batch shape + (d,). Functions of ids are not sent to shards."""
-        if f is not None:
-            raise ValueError(
-                "f: shards average the features only; for a function of ids draw some with "
-                "sample_without_replacement and sum weights * f(ids), which estimates its expectation"
-            )
+        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
+
+        `f` takes ids of shape (m,) and returns (m,) or (m, p). It is called where the shards are: on Ray it travels.
+        """
         seed = _seed(rng)
-        return self._run(lambda m: m.expectation(None, rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+        return self._run(lambda m: m.expectation(f, rel_err=rel_err, method=method, rng=seed, exclude=exclude))
 
     def log_prob(
         self,
@@ -199,6 +199,11 @@ def _settled(found: Any, lost: dict[int, Lost], places: Places) -> Any:
     }
     held = {field.name for field in fields(found)}
     return replace(found, **{name: value for name, value in weaker.items() if name in held})
+
+
+def _keyed(method: Any, seed: int) -> Any:
+    """With the seed that an unsplit model would draw, if it is a method that has one."""
+    return replace(method, seed=seed) if isinstance(method, Keyed) and method.seed is None else method
 
 
 def _seed(rng: Rng) -> int:

@@ -57,6 +57,11 @@ class ShardedFeatures:
         self._check_named()
         return self._view.steady(lambda places: self._find(places, name))
 
+    def beginning_with(self, prefix: str, limit: int) -> Ints:
+        """Ids of at most so many rows whose names begin so, whatever their case: equal names first, then by id."""
+        self._check_named()
+        return self._view.steady(lambda places: self._beginning_with(places, prefix, limit))
+
     def _gather(self, places: Places, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         asked, place, own = places.locate(ids, "ids")
         rows = np.empty((asked.size, places.d), dtype=np.float32)
@@ -80,6 +85,13 @@ class ShardedFeatures:
         if not ids:
             raise ValueError(f"no row is named {name!r}")
         return min(ids)
+
+    def _beginning_with(self, places: Places, prefix: str, limit: int) -> Ints:
+        request = (Request("complete", {"prefix": prefix, "most": limit}),)
+        answers = self._view.send(places, {one.number: request for one in places.shards}, whole=True).answers
+        found = [(one, answers[one.number][0]) for one in places.shards]
+        pieces = [np.concatenate([one.ids_of(own[kind]) for one, own in found]) for kind in (0, 1)]
+        return np.concatenate([np.sort(piece) for piece in pieces])[:limit]
 
     def _of_each(self, places: Places, verb: Verb, place: Ints, own: Ints) -> list[tuple[Ints, Any]]:
         """Which of the ids lie in a shard, and what it says of them."""

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from lazygumbel.audit import Audit
 from lazygumbel.checks import check_count, check_number, check_vectors
+from lazygumbel.exclusions import Exclude
+from lazygumbel.indexes import Index
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress
-from lazygumbel.sharded.auditing import audit_of, check_raced
+from lazygumbel.sharded.auditing import audit_of, check_raced, left_out
 from lazygumbel.sharded.changing import add, remove, replace
 from lazygumbel.sharded.coordinator import Coordinator
 from lazygumbel.sharded.distribution import ShardedDistribution
@@ -168,6 +170,21 @@ class ShardedModel:
         """The ids of all rows, ascending: 0 to n - 1 until rows change."""
         return self._view.known.ids
 
+    @property
+    def version(self) -> str:
+        """Which rows it has: another after each change, and the same wherever the same shards are opened."""
+        return self._view.known.version
+
+    @property
+    def index_type(self) -> type[Index] | None:
+        """The kind of index of every shard; None where they differ."""
+        return self._view.known.index_type
+
+    @property
+    def writes(self) -> bool:
+        """Whether rows can be changed."""
+        return self._shards.writes
+
     def check_ids(self, ids: npt.ArrayLike, name: str = "ids") -> npt.NDArray[np.int64]:
         """Ids of rows, any shape, as int64; those of removed rows are refused."""
         return self._view.known.locate(ids, name)[0]
@@ -218,18 +235,27 @@ class ShardedModel:
         """
         self._changing().compact(rebuild=rebuild, deadline=check_number(deadline, "deadline", above=0.0))
 
-    def audit(self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None) -> Audit:
+    def audit(
+        self,
+        thetas: npt.ArrayLike,
+        *,
+        temperature: float = 1.0,
+        method: Sampler | None = None,
+        exclude: Exclude = None,
+    ) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result.
 
         Of the default method of each shard, of `Bounded` and of `Exhaustive`.
         """
         check_raced(method, "an unsplit model")
         batch = np.atleast_2d(check_vectors(thetas, "thetas", self.d))
-        drawn = self(batch, temperature=temperature).sample(1, method=method, rng=0)
-        request = (Request("audit", {"method": method}, batch, temperature),)
+        drawn = self(batch, temperature=temperature).sample(1, method=method, rng=0, exclude=exclude)
 
         def ask(places: Places) -> Audit:
-            asked = {holding.number: request for holding in places.shards}
+            asked = {
+                holding.number: (Request("audit", {"method": method, "exclude": out}, batch, temperature),)
+                for holding, out in zip(places.shards, left_out(places, exclude, len(batch)), strict=True)
+            }
             told = self._view.send(places, asked, whole=True).answers
             return audit_of([answers[0] for answers in told.values()], drawn, temperature, method)
 
@@ -259,6 +285,6 @@ class ShardedModel:
         self.close()
 
     def _changing(self) -> Coordinator:
-        if not self._shards.writes:
+        if not self.writes:
             raise ValueError("the shards are open to be read; connect with mode='r+' to change their rows")
         return self._shards

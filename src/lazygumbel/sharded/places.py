@@ -4,6 +4,7 @@ A row that was added to shard s of S, as the j-th since the build, has the id n 
 follow from those that shards give, are given once, and need no table. What was removed is known by its ids.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.checks import check_ids
+from lazygumbel.indexes import Index
 from lazygumbel.sharded.manifest import Manifest, Shard
 from lazygumbel.sharded.requests import Lost, Standing
 
@@ -96,6 +98,18 @@ class Places:
             return np.arange(self.n)
         own = [(one, np.setdiff1d(np.arange(one.standing.given), one.dead, assume_unique=True)) for one in self.shards]
         return np.sort(np.concatenate([holding.ids_of(ids) for holding, ids in own]))
+
+    @cached_property
+    def version(self) -> str:
+        """The same for the same rows in the same shards."""
+        held = "\n".join(holding.standing.version for holding in self.shards)
+        return hashlib.sha256(held.encode()).hexdigest()[:16]
+
+    @property
+    def index_type(self) -> type[Index] | None:
+        """Of the indexes, where all shards have the same kind."""
+        kinds = {holding.standing.index_type for holding in self.shards}
+        return kinds.pop() if len(kinds) == 1 else None
 
     def versions(self, shards: Mapping[int, object]) -> dict[int, str | None]:
         """Of some shards."""

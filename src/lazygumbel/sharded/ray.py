@@ -16,11 +16,14 @@ from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
+from lazygumbel.threads import set_threads
 
 __all__ = ["RayEngine"]
 
 _PAUSE = 0.1
 """Seconds before a worker that went away is asked again."""
+_TOGETHER = 0.05
+"""Seconds for which all answers are waited for at once, which is quicker; then whatever comes is looked at first."""
 _HEDGE = 0.25
 """Share of the deadline after which another worker of the shard is asked as well."""
 _AT_ONCE = 4
@@ -28,14 +31,16 @@ _AT_ONCE = 4
 
 
 class RayWorker:
-    """A `ShardWorker` as an actor."""
+    """A `ShardWorker` as an actor, which has as many threads as cores were reserved for it."""
 
-    def __init__(self, folder: str, *, writes: bool) -> None:
+    def __init__(self, folder: str, *, writes: bool, threads: int | None) -> None:
+        if threads is not None:
+            set_threads(threads)
         self._worker = ShardWorker(folder, _node, writes=writes)
 
-    def answer(self, requests: tuple[Request, ...], version: str | None) -> Outcome:
-        """What came of the requests."""
-        return self._worker.answer(requests, version)
+    def answer(self, asked: tuple[tuple[Request, ...], str | None]) -> Outcome:
+        """What came of requests to the rows of a version; in one argument, as Ray packs each by itself."""
+        return self._worker.answer(*asked)
 
     def warm_up(self) -> Outcome:
         """Comes as soon as its files are open and its kernels compiled."""
@@ -97,12 +102,13 @@ class RayEngine:
         actor = self._ray.remote(RayWorker).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
         )
+        threads = max(1, int(cpus)) if cpus else None
         self._slots: dict[int, list[_Slot]] = {shard.shard: [] for shard in shards}
         for replica in range(replicas):
             # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
             turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
             for shard in turned:
-                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes)
+                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes, threads=threads)
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
         self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 
@@ -114,7 +120,7 @@ class RayEngine:
 
     def health(self, versions: Versions) -> list[Health]:
         """One record a worker; each is asked, and those that do not answer in time say so."""
-        asked = {slot.actor.answer.remote((), versions[slot.shard.shard]): slot for slot in self._all()}
+        asked = {slot.actor.answer.remote(((), versions[slot.shard.shard])): slot for slot in self._all()}
         self._hear(asked, self._deadline)
         return [slot.health() for slot in self._all()]
 
@@ -160,7 +166,7 @@ class _FanOut:
 
     def run(self) -> Replies:
         """All answers, or those until the deadline."""
-        now = time.monotonic()
+        begun = now = time.monotonic()
         self._due = [(now, shard, 0) for shard in self._slots]
         while self._open() and (now := time.monotonic()) < self._until:
             self._launch(now)
@@ -168,7 +174,9 @@ class _FanOut:
             if not self._calls:
                 time.sleep(max(pause, 0.0))
                 continue
-            ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=max(pause, 0.0))
+            together = max(begun + _TOGETHER - now, 0.0)
+            count, pause = (len(self._calls), min(pause, together)) if together else (1, pause)
+            ready, _ = self._ray.wait(list(self._calls), num_returns=count, timeout=max(pause, 0.0))
             for call in ready:
                 self._settle(call)
         self._give_up()
@@ -185,9 +193,16 @@ class _FanOut:
         for shard, replica in ripe:
             slots = self._slots[shard]
             slot = slots[replica % len(slots)]
-            self._calls[slot.actor.answer.remote(self._requests[shard], self._versions[shard])] = slot
+            self._calls[self._asked(slot, shard)] = slot
             if replica + 1 < len(slots):
                 self._due.append((now + _HEDGE * self._deadline, shard, replica + 1))
+
+    def _asked(self, slot: _Slot, shard: int) -> Any:
+        try:
+            return slot.actor.answer.remote((self._requests[shard], self._versions[shard]))
+        except TypeError as error:
+            why = str(error).strip().splitlines()[0]
+            raise ValueError(f"method, f: what is asked must travel to other processes, by pickle: {why}") from None
 
     def _settle(self, call: Any) -> None:
         slot = self._calls.pop(call)

@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.indexes import Index
+
 __all__ = [
     "CHANGES",
     "Engine",
@@ -35,6 +37,7 @@ Verb = Literal[
     "gather",
     "names",
     "find",
+    "complete",
     "audit",
     "stand",
     "add",
@@ -42,7 +45,7 @@ Verb = Literal[
     "replace",
     "compact",
 ]
-"""Verbs of `Distribution` that need a theta, three that ask for rows, and those that ask for a `Standing`."""
+"""Verbs of `Distribution` that need a theta, four that ask for rows, and those that ask for a `Standing`."""
 CHANGES: tuple[Verb, ...] = ("add", "remove", "replace", "compact")
 """Verbs that change rows; each is asked alone."""
 
@@ -81,6 +84,8 @@ class Standing:
     """In its log."""
     dead: Ints | None
     """Its own ids of rows that were removed, ascending; None for as many as before."""
+    index_type: type[Index] | None
+    """Of the index; None while it is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +124,7 @@ class Replies:
 
 @dataclass(frozen=True)
 class Health:
-    """How one worker of a shard is doing, as far as this connection knows."""
+    """How one worker of a shard is doing, as far as this connection knows. A shard without rows has none."""
 
     shard: int
     replica: int

@@ -79,6 +79,19 @@ class Script:
 
 
 @dataclass(frozen=True, eq=False)
+class _Blamed:
+    """A function of the caller's, whose faults are told to the caller: asked again it would fail again."""
+
+    f: Callable[[Ints], Any]
+
+    def __call__(self, ids: Ints) -> Any:
+        try:
+            return self.f(ids)
+        except Exception as error:
+            raise ValueError(f"f: it raised {type(error).__name__}: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
 class _StandIn:
     """What a part answers at some thetas, asked of the shard by way of the script."""
 
@@ -96,8 +109,8 @@ class _StandIn:
     def log_partition(self, **given: Any) -> Estimate:
         return self._ask("log_partition", **given)
 
-    def expectation(self, f: Any, **given: Any) -> Estimate:
-        return self._ask("expectation", f=f, **given)
+    def expectation(self, f: Callable[[Ints], Any] | None, **given: Any) -> Estimate:
+        return self._ask("expectation", f=None if f is None else _Blamed(f), **given)
 
     def mean_logit(self, **given: Any) -> Estimate:
         return self._ask("mean_logit", **given)

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lazygumbel.live.rows import Change
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded.auditing import audit_shard
+from lazygumbel.sharded.completing import Beginnings
 from lazygumbel.sharded.requests import CHANGES, Outcome, Request, Standing, Verb
 from lazygumbel.sharded.versions import Version, other_version
 
@@ -31,11 +33,18 @@ class _Unusable(Exception):
     """The files cannot be opened; later they may."""
 
 
-class _Held(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Held:
     """Rows that no longer change, with their version: replaced as a pair, so that no answer is of another one."""
 
     version: Version
     model: LogLinear
+
+    @cached_property
+    def beginnings(self) -> Beginnings | None:
+        """Of names, where there are any; made when they are first asked for."""
+        names = self.model.features.names
+        return None if names is None else Beginnings(self.model.ids, names)
 
 
 class ShardWorker:
@@ -91,6 +100,8 @@ class ShardWorker:
             for verb, given in asked
             if verb != "logits" or len(thetas) == 2
         ]
+        if self._writes:
+            self._try_change()
         return self.answer(tuple(requests), None)
 
     def close(self) -> None:
@@ -98,13 +109,25 @@ class ShardWorker:
         with self._lock:
             self._drop()
 
+    def _try_change(self) -> None:
+        """On a copy: what only a model with changes needs is compiled, too."""
+        trial = self._at(None).model.snapshot()
+        row = trial.features.gather(trial.ids[:1])
+        trial.add(row, None if trial.features.names is None else [""])
+        for thetas in (row[0], np.repeat(row, 2, axis=0)):
+            dist = trial(thetas)
+            dist.sample(rng=0)
+            dist.sample_without_replacement(1, rng=0)
+            dist.log_partition(rng=0)
+            dist.top_k(1)
+
     def _at(self, version: str | None) -> _Held:
         """The rows of a version. Who only reads may open other files for it; who writes knows what is there."""
         held = self._held
         if held is None or version != str(held.version):
             with self._lock:
                 held = self._held
-                if held is None or (not self._writes and version in (None, self._on_disk())):
+                if held is None or (not self._writes and self._replaced(held, version)):
                     held = self._open()
         if version not in (None, str(held.version)):
             raise _OtherVersion(other_version(self._folder, str(held.version), str(version)))
@@ -131,6 +154,11 @@ class ShardWorker:
             if self._on_disk() == str(before):  # or it was changed while it was read
                 return _Held(before, model)
         raise ValueError(f"{self._folder} is changed so often that it cannot be read; try again later")
+
+    def _replaced(self, held: _Held, version: str | None) -> bool:
+        """Whether there are other files than those that are held, which are asked for."""
+        found = self._on_disk()
+        return found != str(held.version) and version in (None, found)
 
     def _on_disk(self) -> str:
         try:
@@ -204,7 +232,7 @@ def _standing(held: _Held, *, dead: bool = False) -> Standing:
     model, version = held.model, held.version
     features = model.features
     gone = np.setdiff1d(np.arange(model.size), model.ids, assume_unique=True) if dead else None
-    return Standing(str(version), features.n, model.size, features.max_norm, version.changes, gone)
+    return Standing(str(version), features.n, model.size, features.max_norm, version.changes, gone, model.index_type)
 
 
 def _perform(held: _Held, request: Request) -> Any:
@@ -225,7 +253,12 @@ def _perform(held: _Held, request: Request) -> Any:
                 return None if features.names is None else features.names.find(given["name"])
             except ValueError:
                 return None
+        case "complete":
+            nothing = np.empty(0, dtype=np.int64)
+            found = held.beginnings
+            return (nothing, nothing) if found is None else found.find(given["prefix"], given["most"])
         case _:
             thetas = np.empty((0, features.d), dtype=np.float32) if request.thetas is None else request.thetas
-            found: Any = getattr(model(thetas, temperature=request.temperature), request.verb)(**given)
-            return found if request.verb == "logits" else replace(found, naming=None)  # all names would travel with it
+            answer: Any = getattr(model(thetas, temperature=request.temperature), request.verb)(**given)
+            # All names would travel with it.
+            return answer if request.verb == "logits" else replace(answer, naming=None)

@@ -15,6 +15,7 @@ from lazygumbel.indexes.partition.sketch import codes_of
 
 __all__ = [
     "BY_BYTES",
+    "FOR_TOP",
     "WIDEST",
     "Effort",
     "Forecast",
@@ -22,7 +23,6 @@ __all__ = [
     "default_coordinates",
     "for_draws",
     "for_sums",
-    "for_top",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -40,8 +40,6 @@ _BYTE = 0.09
 """To score an entry of a row by its byte."""
 _PROPOSAL = 300.0
 """To find a row that fires, and accept it or not."""
-_CANDIDATES = 1e-4
-"""Of Z that a row may weigh by its ceiling and still be unlikely to be among the best."""
 _ROW, _ENTRY = 250.0, 0.2
 """To sample a row for a sum, and to read each of its entries."""
 _QUANTILE = 3.5
@@ -64,6 +62,8 @@ class Effort(NamedTuple):
 
 BY_BYTES = Effort(0.0, 0.0, 0.0, (inf, inf), (-inf, -inf, -inf))
 """Every cell by bytes: ceilings that cannot be too low."""
+FOR_TOP = Effort(0.0, 0.0, 0.0, (inf, inf), (-inf, inf, inf))
+"""Every cell by the first part of codes; blocks of rows that may be among the best are looked at again, by all."""
 
 
 def default_cells(n: int, d: int) -> int:
@@ -136,8 +136,3 @@ def for_sums(d: int, parts: tuple[int, int], rel_err: float) -> Effort:
     row = (_ROW + _ENTRY * d) / rel_err**2
     short, full = _saved(d, parts)
     return Effort(2.0, 0.0, 0.5, WIDEST, (-inf, log(short / row), log(full / row)))
-
-
-def for_top(quantile: float) -> Effort:
-    """Where few blocks of rows have one that may be among the best; those blocks are looked at again, by all codes."""
-    return Effort(0.0, quantile, 0.5, (inf, inf), (-inf, log(_CANDIDATES), inf))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property
 from itertools import product
 from math import ceil, inf, log, log2, sqrt
 from typing import Any, ClassVar, NamedTuple, Self
@@ -29,21 +30,22 @@ from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
     BY_BYTES,
+    FOR_TOP,
     Effort,
     Forecast,
     default_cells,
     default_coordinates,
     for_draws,
-    for_top,
 )
+from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, CHUNK, OVER, Asked, Coded, Outlook, Race, Rows, Run, Stored
+from lazygumbel.kernels.types import BLOCK, CELL, PACKED, Asked, Coded, Outlook, Race, Rooms, Rows, Run, Stored
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import assist, get_threads, map_threads, submit
+from lazygumbel.threads import get_threads, map_threads
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
@@ -55,8 +57,10 @@ _ROUNDING_SHARE = 0.1
 """Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
-_CHANGED = 4096
-"""Rows taken out of a race that are put back one by one; with more, all are."""
+_OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
+"""What holds addresses, and is made anew for a copy."""
+_TOGETHER, _CACHED = 8, 2**23
+"""Thetas of a batch that are scanned together, if there are more bytes of codes than a core finds in its caches."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
@@ -108,7 +112,7 @@ class PartitionIndex:
         self.alive = self.layout.alive()
         """A bit for each slot that holds a row."""
         self.calibration: Calibration | None = None
-        self._spare = deque[Race](maxlen=_SPARE)
+        self._forget_rooms()
         sketch = coding.sketch
         groups = np.maximum(np.bincount(sketch.cells, minlength=len(cells.means)), 1)
         means = np.stack([np.bincount(sketch.cells, widths, len(groups)) / groups for widths in sketch.widths])
@@ -139,7 +143,14 @@ class PartitionIndex:
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
         self.rows = Rows(features.stored, byte_codes.codes, byte_codes.steps[:, None], byte_codes.error)
-        self.stored = Stored(self._coded, sketch, self.rows, self.alive)
+
+    @cached_property
+    def stored(self) -> Stored:
+        """What kernels are handed, packed when they first are."""
+        words = np.zeros(PACKED, dtype=np.int64)
+        stored = Stored(self._coded, self.coding.sketch, self.rows, self.alive, words)
+        kernels.pack_stored(stored)
+        return stored
 
     @property
     def cells(self) -> int:
@@ -203,34 +214,25 @@ class PartitionIndex:
 
         quantile = error_quantile((1 - _ROUNDING_SHARE) * _MISSED, self.features.d)
         rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * _MISSED))
-        effort = for_top(quantile)
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
             norm = float(np.linalg.norm(vector.astype(np.float64)))
             # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
             scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *effort, _EVERYTHING)
-            with self.enter(vector, asked, shared=shared) as entered:
-                positions, rows[b] = self._candidates(entered.run, search.k, shared)
+            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *FOR_TOP, _EVERYTHING)
+            with self.room() as race, helped(shared) as desk:
+                positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+            if not len(positions):  # there was no room for all that might be among the best
+                rows[b] = self.features.n
+                found = ExactIndex(self.features).top_k(vector, search.k)
+                return found.ids, found.scores
             scores = self.features.score_at(positions, vector)
             return best(self.features, vector, self.order[positions], scores, search.k)
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
         return pack(search, hits, rows, bound=_MISSED)
-
-    @staticmethod
-    def _candidates(run: Run, k: int, shared: bool) -> tuple[npt.NDArray[np.int64], int]:
-        """Positions that may be among the best k, and how many rows were looked at to know."""
-        blocks = len(run.race.weights)
-        middle = blocks // 2 if shared else blocks
-        other = submit(kernels.top_rows, run, k, middle, blocks) if shared else None
-        positions, _, looked = kernels.top_rows(run, k, 0, middle)
-        if other is None:
-            return positions, looked
-        more, _, also = other.result()
-        return np.concatenate([positions, more]), looked + also
 
     def save(self, writer: Writer) -> None:
         """Cells, codes and bytes; the rows are saved by their owner."""
@@ -261,7 +263,7 @@ class PartitionIndex:
         """The same index with another calibration, or with none."""
         other = copy(self)
         other.calibration = calibration
-        other._spare = deque[Race](maxlen=_SPARE)
+        other._forget_rooms()
         return other
 
     def without(self, ids: npt.NDArray[np.int64]) -> Self:
@@ -274,7 +276,6 @@ class PartitionIndex:
         np.bitwise_and.at(alive, slots // BLOCK, ~(np.uint64(1) << (slots % BLOCK).astype(np.uint64)))
         alive.flags.writeable = False
         other.features, other.alive = self.features.without(ids), alive
-        other.stored = self.stored._replace(alive=alive)
         return other
 
     def cell_of(self) -> npt.NDArray[np.int64]:
@@ -337,13 +338,10 @@ class PartitionIndex:
         shared: bool = False,
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
-        number, claims = np.uint64(seed), np.zeros(3, dtype=np.int64)
-        with self.room() as race:
+        number = np.uint64(seed)
+        with self.room() as race, helped(shared) as desk:
             kernels.open_race(self.stored, excluded, race)
-            if shared:
-                assist(kernels.assist, self.stored, asked, theta, number, race, claims)
-            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, claims)
-            claims[OVER] = 1
+            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -356,21 +354,25 @@ class PartitionIndex:
         try:
             race = self._spare.pop()
         except IndexError:
-            blocks, room = len(self.alive), self.features.n // 8 + 64
-            chunks = -(-blocks // CHUNK)
-            race = Race(
-                np.empty_like(self.alive),
-                np.empty(blocks),
-                np.empty(chunks),
-                np.empty(chunks),
-                np.empty(room, dtype=np.int64),
-                np.empty(room),
-                np.empty(5),
-                np.empty((blocks, BLOCK), dtype=np.int16),
-                np.full(_CHANGED, -1, dtype=np.int64),
-            )
+            race = Race.room(self.stored)
+            kernels.pack_race(race)
         yield race
         self._spare.append(race)
+
+    @contextmanager
+    def rooms(self, thetas: int) -> Generator[Rooms]:
+        """Room for the races of a part of a batch: of several at once, if codes have to come from memory."""
+        together = min(thetas, _TOGETHER) if self.coding.sketch.codes.nbytes > _CACHED else 1
+        spare = self._spare_rooms.setdefault(together, deque[tuple[Rooms, list[Race]]](maxlen=_SPARE))
+        try:
+            rooms, races = spare.pop()
+        except IndexError:
+            races = [Race.room(self.stored) for _ in range(together)]
+            for race in races:
+                kernels.pack_race(race)
+            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+        yield rooms
+        spare.append((rooms, races))
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -380,7 +382,15 @@ class PartitionIndex:
         return self.features.order
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_spare": deque[Race](maxlen=_SPARE)}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_THIS_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget_rooms()
+
+    def _forget_rooms(self) -> None:
+        self._spare = deque[Race](maxlen=_SPARE)
+        self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
 
 
 def _forecast(

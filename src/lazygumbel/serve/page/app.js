@@ -33,7 +33,6 @@ const drawsAsked = () => ({
 // Asking: one round at a time; whatever changed meanwhile is asked for in the next.
 
 async function refresh() {
-  truth = null;
   changed = true;
   remember();
   $("answer").setAttribute("aria-busy", "true");
@@ -72,6 +71,7 @@ async function round() {
     left > 0 ? (negligible(top, left, temperature) ?? askRest({ ...given, temperature, seed }, top.ids)) : NOTHING,
   ]);
   answer = digest(top, drawn, rest, temperature);
+  truth = null; // it was of the answer before
   show();
 }
 
@@ -94,6 +94,7 @@ function show(fresh = true) {
 function complain(message) {
   $("problem").hidden = message === null;
   $("problem").textContent = message ?? "";
+  $("empty").hidden = state.query !== "" && (answer !== null || message === null);
   $("query").setAttribute("aria-invalid", String(message !== null));
 }
 
@@ -270,8 +271,8 @@ async function start() {
   } catch (error) {
     return complain(error.message);
   }
-  $("facts").textContent = `${count(info.n)} rows of ${count(info.d)} numbers · ${info.index}`;
-  if (!info.names) $("query").placeholder = "the id of a row, or a sum: #1 + #2 - #3";
+  $("facts").textContent = `${count(info.n)} rows × ${count(info.d)} · ${info.index}`;
+  if (!info.names) $("query").placeholder = "an id, or #1 + #2 - #3";
   $("links").hidden = hasToken(); // a plain link bears none
   wire();
   showExamples().catch(() => {});

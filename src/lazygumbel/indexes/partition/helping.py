@@ -1,0 +1,76 @@
+"""A helper: one more thread, asleep in compiled code, with which the scan of a theta alone is shared.
+
+It is called before there is anything to do, so that it wakes while the theta is prepared, and it never asks for the
+interpreter's lock. One thread at a time is helped; others that ask meanwhile scan alone. Nobody waits for a helper who
+does not come.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import cache
+from threading import Lock, Thread
+
+import numpy as np
+import numpy.typing as npt
+
+from lazygumbel import kernels
+from lazygumbel.kernels.types import AWAITED, DESK
+
+__all__ = ["helped"]
+
+Ints = npt.NDArray[np.int64]
+
+_NOBODY: Ints = np.empty(0, dtype=np.int64)
+
+
+class _Helper:
+    def __init__(self) -> None:
+        self.desk: Ints = np.zeros(DESK, dtype=np.int64)
+        self.lock = Lock()
+        # First it is called in vain: a process that forks while another thread compiles cannot compile any more.
+        asleep, bell = os.pipe()
+        os.close(bell)
+        kernels.serve(asleep, self.desk)
+        os.close(asleep)
+        asleep, self._bell = self.pipe = os.pipe()
+        os.set_blocking(self._bell, False)
+        Thread(target=kernels.serve, args=(asleep, self.desk), name="lazygumbel-helper", daemon=True).start()
+
+    def call(self, scans: int) -> None:
+        self.desk[AWAITED] = 1
+        with suppress(BlockingIOError):  # it was called thousands of times, and has not come yet
+            os.write(self._bell, b"!" * scans)
+
+
+@contextmanager
+def helped(shared: bool, scans: int = 1) -> Generator[Ints]:
+    """The desk at which the helper is awaited for so many scans; one for nobody if it is not to share, or helps another
+    thread."""
+    helper = _helper() if shared else None
+    if helper is None or not helper.lock.acquire(blocking=False):
+        yield _NOBODY
+        return
+    try:
+        helper.call(scans)
+        yield helper.desk
+    finally:
+        helper.desk[AWAITED] = 0
+        helper.lock.release()
+
+
+@cache
+def _helper() -> _Helper:
+    return _Helper()
+
+
+def _forget() -> None:
+    """A thread stays behind when a process forks; its pipe is not for two."""
+    if _helper.cache_info().currsize:
+        for end in _helper().pipe:
+            os.close(end)
+    _helper.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -222,7 +222,7 @@ def test_wrong_ceilings_make_sums_worse_but_not_biased(monkeypatch: pytest.Monke
     index = coarse().index
     assert isinstance(index, PartitionIndex)
     sketch = index.coding.sketch
-    codes = np.random.default_rng(0).permutation(sketch.codes, axis=2)
+    codes = np.ascontiguousarray(np.random.default_rng(0).permutation(sketch.codes, axis=2))
     codes.flags.writeable = False
     words = np.zeros_like(index.stored.words)
     monkeypatch.setattr(index, "stored", index.stored._replace(sketch=sketch._replace(codes=codes), words=words))

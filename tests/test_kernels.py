@@ -24,6 +24,7 @@ from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.cost import for_sums
 from lazygumbel.indexes.partition.sketch import Coder
 from lazygumbel.kernels import boxing, compiled, contest, reference, sharing, strata, top
+from lazygumbel.kernels.batches import Batch, Few, First, Found, Sample
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
@@ -49,14 +50,9 @@ from lazygumbel.kernels.types import (
     VIOLATIONS,
     WORDS,
     Asked,
-    Batch,
-    Few,
-    First,
-    Found,
     Outlook,
     Race,
     Run,
-    Sample,
 )
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
@@ -72,7 +68,7 @@ def test_every_kernel_has_a_twin_and_is_named_here() -> None:
     assert set(kernels.__all__) == set(compiled.__all__) == set(reference.__all__)
     with open(__file__) as file:
         text = file.read()
-    assert [name for name in kernels.__all__ if f"compiled.{name}" not in text] == []
+    assert [name for name in kernels.__all__ if f".{name}" not in text] == []
 
 
 def test_add_by_cell() -> None:
@@ -767,7 +763,7 @@ def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
 
 
 @pytest.mark.parametrize("count", [0, 50])
-def test_race_part(count: int) -> None:
+def test_keep_first(count: int) -> None:
     """As the twin, and as the races of each part alone, of which the first to fire is taken."""
     held = case(33, (2, 2), 0.5, FULL)
     index, given = held.index, np.arange(held.index.features.n)
@@ -784,7 +780,8 @@ def test_race_part(count: int) -> None:
             found, ids = Found.room(6, 4), 1000 * (p + 1) + given
             for thetas in ((3, 6), (0, 3)):
                 with index.rooms(3) as rooms:
-                    twin.race_part(index.stored, asked, each, thetas, rooms, NOBODY, 10**6, found, ids, first)
+                    twin.race_thetas(index.stored, asked, each, thetas, rooms, NOBODY, (10**6, False), found)
+                twin.keep_first(found, each.wanted, thetas, ids, first)
             alone.append(found.values)
         np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
         assert not first.undone.any() and (first.rows > count).all()
@@ -820,7 +817,8 @@ def test_a_race_that_is_broken_off_is_undone() -> None:
     ids, found, first = np.arange(held.index.features.n), Found.room(2, 4), First.room(2, 4)
     compiled.draw_few(few, (0, 2), first)
     with held.index.rooms(2) as rooms:
-        compiled.race_part(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, 0, found, ids, first)
+        compiled.race_thetas(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, (0, False), found)
+    compiled.keep_first(found, batch.wanted, (0, 2), ids, first)
     assert first.undone.all() and (first.ids >= 100_000).all()
 
 
@@ -888,8 +886,9 @@ def test_a_helper_scans_what_lies_on_its_desk() -> None:
                 np.testing.assert_array_equal(getattr(twin.race, name), getattr(run.race, name))
     assert found[0] == 0 < found[1]
     half, count = len(twin.race.positions) // 2, found[1]
-    alone, _ = compiled.top_rows(run, 10, NOBODY)
+    alone, _ = compiled.top_rows(copy_of(run), 10, np.zeros(DESK, dtype=np.int64))
     np.testing.assert_array_equal(twin.race.positions[half : half + count], alone[len(alone) - count :])
+    assert set(compiled.top_rows(run, 10, NOBODY)[0].tolist()) & set(alone.tolist())
 
 
 def test_a_helper_who_comes_late_touches_nothing() -> None:

@@ -3,8 +3,10 @@
 import numpy as np
 
 from lazygumbel.indexes import PartitionIndex
+from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
+from lazygumbel.threads import get_threads
 
 __all__ = ["warm_up"]
 
@@ -26,3 +28,8 @@ def warm_up() -> None:
         dist.log_prob(np.zeros(dist.batch_shape, dtype=np.int64), rng=0)
         dist.expectation(rng=0)
         dist.top_k(2)
+    with helped(get_threads() > 1):
+        pass
+    model.add(rows[:2])
+    for theta in (rows[0], rows[:2]):
+        model(theta).sample(rng=0)

@@ -10,26 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels import codes, contest, parts, strata, top
+from lazygumbel.kernels import codes, contest, strata, top
+from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Weighed
 from lazygumbel.kernels.decorators import door, exact_kernel
 from lazygumbel.kernels.packed import pack_race, pack_stored, read_race, read_stored
-from lazygumbel.kernels.types import (
-    Asked,
-    Batch,
-    Ceilings,
-    Coded,
-    First,
-    Found,
-    Outlook,
-    Race,
-    Rooms,
-    Run,
-    Sample,
-    Sampled,
-    Stored,
-    Theta,
-    Weighed,
-)
+from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Rooms, Run, Stored, Theta
 
 __all__ = [
     "enter",
@@ -37,7 +22,6 @@ __all__ = [
     "pack_race",
     "pack_stored",
     "prepare",
-    "race_part",
     "race_thetas",
     "sample_theta",
     "sample_to",
@@ -91,21 +75,6 @@ def race_thetas(
     found: Found,
 ) -> None:
     contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
-
-
-def race_part(
-    stored: Stored,
-    asked: Asked,
-    batch: Batch,
-    thetas: tuple[int, int],
-    rooms: Rooms,
-    desk: _Ints,
-    patience: int,
-    found: Found,
-    ids: _Ints,
-    first: First,
-) -> None:
-    parts.race_part(stored.words, asked, batch, thetas, rooms, desk, patience, found, ids, first)
 
 
 def sample_theta(

@@ -7,7 +7,6 @@ from lazygumbel.kernels.boxing import (
     pack_race,
     pack_stored,
     prepare,
-    race_part,
     race_thetas,
     sample_theta,
     sample_to,
@@ -16,7 +15,7 @@ from lazygumbel.kernels.boxing import (
 )
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
-from lazygumbel.kernels.parts import draw_few
+from lazygumbel.kernels.parts import draw_few, keep_first
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 
 __all__ = [
@@ -29,13 +28,13 @@ __all__ = [
     "enter",
     "gather_dot",
     "interleave",
+    "keep_first",
     "lookup_tables",
     "move_codes",
     "open_race",
     "pack_race",
     "pack_stored",
     "prepare",
-    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",

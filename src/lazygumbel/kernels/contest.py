@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.batches import Batch, Found
 from lazygumbel.kernels.codes import prepare, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.packed import read_race, read_run, read_stored, write_run
@@ -16,9 +17,7 @@ from lazygumbel.kernels.types import (
     SCORED,
     VIOLATIONS,
     Asked,
-    Batch,
     Ceilings,
-    Found,
     Outlook,
     Race,
     Rooms,

@@ -3,13 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.contest import race_thetas
+from lazygumbel.kernels.batches import Few, First, Found
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import uniform
-from lazygumbel.kernels.types import Asked, Batch, Few, First, Found, Rooms
 
-__all__ = ["draw_few", "race_part"]
+__all__ = ["draw_few", "keep_first"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -48,24 +47,11 @@ def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
 
 
 @exact_kernel
-def race_part(
-    stored: _Ints,
-    asked: Asked,
-    batch: Batch,
-    thetas: tuple[int, int],
-    rooms: Rooms,
-    desk: _Ints,
-    patience: int,
-    found: Found,
-    ids: _Ints,
-    first: First,
-) -> None:
-    """Of a packed tuple: see `boxing`."""
-    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
+def keep_first(found: Found, wanted: _Ints, thetas: tuple[int, int], ids: _Ints, first: First) -> None:
     for b in range(thetas[0], thetas[1]):
         for k in range(found.drawn[b]):
             if found.values[b, k] > first.values[b, k]:
                 first.values[b, k], first.ids[b, k] = found.values[b, k], ids[found.positions[b, k]]
         first.rows[b] += found.rows[b]
         first.violations[b] += found.violations[b]
-        first.undone[b] |= found.drawn[b] < batch.wanted[b]
+        first.undone[b] |= found.drawn[b] < wanted[b]

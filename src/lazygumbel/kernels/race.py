@@ -7,6 +7,7 @@ runs the race until enough rows were accepted: anew after each, or on without th
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.batches import Proposals
 from lazygumbel.kernels.codes import block_weight, largest_weight, level_of, row_weight, weight_of_segment
 from lazygumbel.kernels.decorators import helper, part
 from lazygumbel.kernels.dot import dot
@@ -23,7 +24,6 @@ from lazygumbel.kernels.types import (
     SCORED,
     SEGMENT,
     VIOLATIONS,
-    Proposals,
     Race,
     Run,
     Sketch,

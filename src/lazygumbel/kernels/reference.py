@@ -5,6 +5,7 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.batches import Batch, Few, First, Found, Sample, Sampled, Weighed
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -27,21 +28,14 @@ from lazygumbel.kernels.types import (
     VIOLATIONS,
     WORDS,
     Asked,
-    Batch,
     Ceilings,
     Coded,
-    Few,
-    First,
-    Found,
     Outlook,
     Race,
     Rooms,
     Run,
-    Sample,
-    Sampled,
     Stored,
     Theta,
-    Weighed,
 )
 
 __all__ = [
@@ -54,13 +48,13 @@ __all__ = [
     "enter",
     "gather_dot",
     "interleave",
+    "keep_first",
     "lookup_tables",
     "move_codes",
     "open_race",
     "pack_race",
     "pack_stored",
     "prepare",
-    "race_part",
     "race_thetas",
     "refine",
     "sample_strata",
@@ -628,26 +622,14 @@ def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
         first.rows[b] += len(few.rows)
 
 
-def race_part(
-    stored: Stored,
-    asked: Asked,
-    batch: Batch,
-    thetas: tuple[int, int],
-    rooms: Rooms,
-    desk: Ints,
-    patience: int,
-    found: Found,
-    ids: Ints,
-    first: First,
-) -> None:
-    """Race some thetas of a batch over one of several parts, and keep what fires first; `ids` are by position."""
-    race_thetas(stored, asked, batch, thetas, rooms, desk, (patience, False), found)
+def keep_first(found: Found, wanted: Ints, thetas: tuple[int, int], ids: Ints, first: First) -> None:
+    """Of what some thetas drew from one of several parts, keep what fires first; `ids` are by position."""
     for b in range(*thetas):
         drawn = int(found.drawn[b])
         _merge(ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)
         first.rows[b] += found.rows[b]
         first.violations[b] += found.violations[b]
-        first.undone[b] |= drawn < batch.wanted[b]
+        first.undone[b] |= drawn < wanted[b]
 
 
 def _merge(ids: Ints, values: Floats, first: First, b: int) -> None:
@@ -872,15 +854,20 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
 
 
 def top_rows(run: Run, k: int, desk: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here
-    """Positions of some rows, all of the best k among them whose ceilings reach the k-th largest logit; and how many
-    ceilings did. None if they do not fit in the room of certain rows."""
+    """Positions of some rows, all of the best k among them whose ceilings reach the k-th largest logit, by the first
+    part of codes and by all; and how many ceilings did. None if they do not fit in the room of certain rows."""
     blocks = range(len(run.race.weights))
     rows = np.concatenate([positions_of(run, block) for block in blocks])
     weights = np.concatenate([_weights(run, block) for block in blocks])
     there = np.flatnonzero(weights)
     logits = np.array([_score(run, position) for position in rows[there]])
     kth = float(np.sort(logits)[max(len(logits) - k, 0)]) if len(logits) >= k else -np.inf
-    reaching = weights[there] >= np.exp2(kth / run.ceilings.power - run.ceilings.shift)
+    enough = np.exp2(kth / run.ceilings.power - run.ceilings.shift)
+    reaching = weights[there] >= enough
+    for block in blocks:
+        if level_of(run, block) == SHORT and _weights(run, block).max() >= enough:
+            run.race.ceilings[block] = ceilings_of(run, block, FULL)
+    reaching &= np.concatenate([_weights(run, block) for block in blocks])[there] >= enough
     return rows[there][reaching & (logits >= kth)], int(reaching.sum())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.batches import Sample, Weighed
 from lazygumbel.kernels.codes import largest_weight, level_of
 from lazygumbel.kernels.contest import enter, open_race, run_of, set_reference
 from lazygumbel.kernels.decorators import exact_kernel, helper, part
@@ -35,8 +36,6 @@ from lazygumbel.kernels.types import (
     Asked,
     Outlook,
     Run,
-    Sample,
-    Weighed,
 )
 
 __all__ = ["sample_strata", "sample_theta", "sample_to", "score_wide", "weigh_sample"]

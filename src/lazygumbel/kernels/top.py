@@ -1,13 +1,13 @@
 """The rows of largest inner product: those whose ceiling reaches the k-th best that was scored.
 
-Ceilings are by the first part of codes; rows that reach it are looked at by their bytes, which is quicker than their
-codes: these lie in as many lines of memory as all 64 rows of a block have codes.
+Ceilings are by the first part of codes. A few rows of a block that reach it are looked at by their bytes, and more of
+them by all of their codes first: these lie in so many lines of memory that for one row bytes are quicker.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.codes import count_bits
+from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
 from lazygumbel.kernels.contest import enter, open_race, run_of
 from lazygumbel.kernels.decorators import exact_kernel, helper, part
 from lazygumbel.kernels.dot import dot
@@ -16,12 +16,27 @@ from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import position_of, score
 from lazygumbel.kernels.sharing import ASKED, BEST, FOUND, close_desk, open_desk
-from lazygumbel.kernels.types import BIAS, BLOCK, DESK, FLOOR, GROUP, TOP, UNIT, Asked, Race, Run
+from lazygumbel.kernels.types import (
+    BIAS,
+    BLOCK,
+    DESK,
+    FLOOR,
+    FULL,
+    GROUP,
+    SHORT,
+    TOP,
+    UNIT,
+    Asked,
+    Race,
+    Run,
+)
 
 __all__ = ["find_upper", "top_rows", "top_theta"]
 
 _HEAVIEST = 32
 """Blocks that are looked at first, and as many more as k rows fill: they tell about how good the k-th best is."""
+_MANY = 4
+"""Rows of a block, at the most, that are not looked at by all of their codes."""
 _AT_ONCE = 32
 """Rows that are looked at together, so that the processor waits for the memory of all of them at once."""
 
@@ -62,6 +77,9 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
 def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], count: int) -> int:
     """Put the rows of a block whose ceilings reach this behind those that wait; how many there are."""
     mask = lanes_reaching(run.race.ceilings, block, least)
+    if count_bits(mask) > _MANY and level_of(run, block) == SHORT:
+        weigh_codes(run, block, FULL)
+        mask = lanes_reaching(run.race.ceilings, block, least)
     while mask != np.uint64(0):
         lane = count_bits((mask & (~mask + np.uint64(1))) - np.uint64(1))
         mask &= mask - np.uint64(1)
@@ -138,16 +156,19 @@ def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
 
 @part
 def top_rows(run: Run, k: int, desk: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    race, (middle, half), shared = run.race, _upper(run), desk.shape[0] == DESK
-    if shared:
+    race, blocks, room = run.race, run.race.weights.shape[0], run.race.positions.shape[0]
+    middle, half, above = blocks, room, 0
+    if desk.shape[0] == DESK:
+        middle, half = _upper(run)
         desk[ASKED] = k
         open_desk(run, desk, BEST)
     below, looked = _find(run, k, np.int64(0), middle, (np.int64(0), half))
-    if shared and close_desk(desk):
-        above, more = desk[FOUND], desk[FOUND + 1]
-    else:
-        above, more = _find(run, k, middle, race.weights.shape[0], (half, race.positions.shape[0]))
-    looked += more
+    if middle < blocks:
+        if close_desk(desk):
+            above, more = desk[FOUND], desk[FOUND + 1]
+        else:
+            above, more = _find(run, k, middle, blocks, (half, room))
+        looked += more
     if below < 0 or above < 0:
         return np.empty(0, dtype=np.int64), looked
     found = np.empty(below + above, dtype=np.int64)

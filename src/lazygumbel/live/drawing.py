@@ -19,7 +19,7 @@ from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.exclusions import exclusions
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.indexes.partition.helping import helped
-from lazygumbel.kernels.types import Few, First
+from lazygumbel.kernels.batches import Few, First
 from lazygumbel.live.features import LiveFeatures
 from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
@@ -119,22 +119,15 @@ class LiveDistribution(MergedDistribution):
         def run(start: int, stop: int) -> None:
             with ExitStack() as stack:
                 rooms = [stack.enter_context(heat.index.rooms(stop - start)) for heat in heats]
-                desk = stack.enter_context(helped(heats[0].shares, len(heats)))
+                desk = stack.enter_context(helped(heats[0].shares))
                 if len(few.rows):
                     kernels.draw_few(few, (start, stop), first)
                 for heat, mine, part in zip(heats, rooms, parts, strict=False):
-                    kernels.race_part(
-                        heat.index.stored,
-                        heat.asked,
-                        heat.batch,
-                        (start, stop),
-                        mine,
-                        desk,
-                        patience_of(heat.query),
-                        heat.found,
-                        part.stored_ids,
-                        first,
+                    rule = patience_of(heat.query), False
+                    kernels.race_thetas(
+                        heat.index.stored, heat.asked, heat.batch, (start, stop), mine, desk, rule, heat.found
                     )
+                    kernels.keep_first(heat.found, heat.batch.wanted, (start, stop), part.stored_ids, first)
 
         in_turns(run, len(thetas))
         reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
-from lazygumbel.kernels.types import COUNT, REFERENCE, Run, Sample
+from lazygumbel.kernels.batches import Sample
+from lazygumbel.kernels.types import COUNT, REFERENCE, Run
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.racing import LN2, for_each_theta
 

@@ -12,7 +12,8 @@ from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.indexes.partition.helping import helped
-from lazygumbel.kernels.types import Asked, Batch, Found
+from lazygumbel.kernels.batches import Batch, Found
+from lazygumbel.kernels.types import Asked
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, OrderedDraws, Reason, grounds

@@ -16,7 +16,8 @@ from lazygumbel import kernels
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.indexes.partition.helping import helped
-from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run, Sample, Sampled
+from lazygumbel.kernels.batches import Sample, Sampled
+from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run
 from lazygumbel.methods.base import Function, Query
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.racing import LN2

@@ -15,6 +15,7 @@ from lazygumbel.serve.gate import LOOPBACK
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Folder
 from lazygumbel.serve.service import Service
+from lazygumbel.warm import warm_up
 
 __all__ = ["read_token", "run"]
 
@@ -56,6 +57,7 @@ def run(
     service: Service = app.state.service
     logs.set_up()
     sys.setswitchinterval(_SWITCH)
+    warm_up()  # or the first requests might wait for longer than they may while kernels compile
     with _listen(host, port) as listening:
         config = uvicorn.Config(
             app,

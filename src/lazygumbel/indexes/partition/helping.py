@@ -37,22 +37,21 @@ class _Helper:
         os.set_blocking(self._bell, False)
         Thread(target=kernels.serve, args=(asleep, self.desk), name="lazygumbel-helper", daemon=True).start()
 
-    def call(self, scans: int) -> None:
+    def call(self) -> None:
         self.desk[AWAITED] = 1
         with suppress(BlockingIOError):  # it was called thousands of times, and has not come yet
-            os.write(self._bell, b"!" * scans)
+            os.write(self._bell, b"!")
 
 
 @contextmanager
-def helped(shared: bool, scans: int = 1) -> Generator[Ints]:
-    """The desk at which the helper is awaited for so many scans; one for nobody if it is not to share, or helps another
-    thread."""
+def helped(shared: bool) -> Generator[Ints]:
+    """The desk at which the helper is awaited; one for nobody if it is not to share, or helps another thread."""
     helper = _helper() if shared else None
     if helper is None or not helper.lock.acquire(blocking=False):
         yield _NOBODY
         return
     try:
-        helper.call(scans)
+        helper.call()
         yield helper.desk
     finally:
         helper.desk[AWAITED] = 0

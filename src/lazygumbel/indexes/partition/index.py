@@ -32,16 +32,28 @@ from lazygumbel.indexes.partition.cost import (
     BY_BYTES,
     FOR_TOP,
     Effort,
-    Forecast,
     default_cells,
     default_coordinates,
     for_draws,
 )
+from lazygumbel.indexes.partition.forecasting import forecast
 from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import BLOCK, CELL, PACKED, Asked, Coded, Outlook, Race, Rooms, Rows, Run, Stored
+from lazygumbel.kernels.types import (
+    BLOCK,
+    CELL,
+    PACKED,
+    Asked,
+    Coded,
+    Outlook,
+    Race,
+    Rooms,
+    Rows,
+    Run,
+    Stored,
+)
 from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
@@ -49,8 +61,6 @@ from lazygumbel.threads import get_threads, map_threads
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
-_SCALE = 20.0
-"""Norm of theta over temperature that codes are sized for by default, times the typical norm of a row."""
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
 _ROUNDING_SHARE = 0.1
@@ -64,8 +74,6 @@ _TOGETHER, _CACHED = 8, 2**23
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
-_STAND_INS, _THETAS = 1024, 64
-"""Rows that tell how residuals lie, and thetas by which codes are sized."""
 _LARGEST_DEVIATION = 64.0
 _LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
@@ -200,7 +208,7 @@ class PartitionIndex:
         means, cell_of, squares = mean_rows(features, cell_of, len(trained), progress)
         assigned = Assigned(features, means, cell_of)
         if coordinates is None:
-            coordinates = default_coordinates(d, _forecast(assigned, squares, like, generator))
+            coordinates = default_coordinates(d, forecast(assigned, squares, like, generator))
         coder = Coder.of(d, coordinates, generator)
         return cls(*code_rows(assigned, coder, generator, progress))
 
@@ -212,8 +220,9 @@ class PartitionIndex:
         rows = np.empty(len(search.vectors), dtype=np.int64)
         shared = self.shares(len(search.vectors))
 
-        quantile = error_quantile((1 - _ROUNDING_SHARE) * _MISSED, self.features.d)
-        rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * _MISSED))
+        missed = _MISSED / 2  # by the first part of codes, and by all
+        quantile = error_quantile((1 - _ROUNDING_SHARE) * missed, self.features.d)
+        rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * missed))
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
@@ -391,31 +400,6 @@ class PartitionIndex:
     def _forget_rooms(self) -> None:
         self._spare = deque[Race](maxlen=_SPARE)
         self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
-
-
-def _forecast(
-    assigned: Assigned,
-    squares: npt.NDArray[np.float64],
-    like: npt.NDArray[np.float32] | None,
-    rng: np.random.Generator,
-) -> Forecast:
-    """What thetas like these would find: some rows tell how residuals lie, and stand in for thetas without any."""
-    features, means, cell_of = assigned
-    counts = np.bincount(cell_of).astype(np.float64)
-    ids = np.sort(rng.choice(features.n, min(_STAND_INS, features.n), replace=False))
-    rows = features.gather(ids).astype(np.float64)
-    if like is None:
-        thetas = rows[rng.permutation(len(rows))[:_THETAS]]
-        typical = sqrt(float(counts @ squares) / features.n)
-        thetas *= _SCALE / np.maximum(np.linalg.norm(thetas, axis=1) * typical, 1e-30)[:, None]
-    else:
-        thetas = like[rng.permutation(len(like))[:_THETAS]].astype(np.float64)
-    residuals = rows - means[cell_of[ids]]
-    size = max(float(np.einsum("nd,nd->", residuals, residuals)), 1e-30)
-    spreads = np.sqrt(((residuals @ thetas.T) ** 2).sum(axis=0) / size)
-    norms = np.sqrt(np.maximum(squares - np.einsum("cd,cd->c", means, means, dtype=np.float64), 1e-30))
-    unit = float(np.median(np.linalg.norm(thetas, axis=1))) / sqrt(max(features.d - 1, 1))
-    return Forecast.of(counts, thetas @ means.T.astype(np.float64), norms, spreads, unit)
 
 
 def _grid(deviation: float) -> float:

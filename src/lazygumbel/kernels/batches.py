@@ -1,0 +1,142 @@
+"""Thetas that kernels are asked about, and what they find: arrays under names."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Batch", "Few", "First", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
+
+
+class Batch(NamedTuple):
+    """Thetas that are asked for, and what differs between them."""
+
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    quantiles: npt.NDArray[np.float64]
+    """See `Asked`, (B, 2)."""
+    seeds: npt.NDArray[np.uint64]
+    """For the rounding of tables, and for the race, (B, 2)."""
+    excluded: npt.NDArray[np.int64]
+    """Slots of rows that may not be drawn, those of theta b up to ends[b]."""
+    ends: npt.NDArray[np.int64]
+    """(B,)"""
+    wanted: npt.NDArray[np.int64]
+    """How many rows are to be drawn, (B,)."""
+
+
+class Found(NamedTuple):
+    """What races of a batch found; a race with too few draws was broken off."""
+
+    positions: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    drawn: npt.NDArray[np.int64]
+    """(B,)"""
+    passed: npt.NDArray[np.float64]
+    """Logarithm of the time since the last of them, (B,)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    far: npt.NDArray[np.bool_]
+    """Whether some cells have one ceiling, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "Found":
+        """For so many thetas and draws."""
+        whole = (np.zeros(thetas, dtype=np.int64) for _ in range(3))
+        positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
+        drawn, rows, violations = whole
+        return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
+
+
+class Few(NamedTuple):
+    """Thetas over rows so few that every one is scored, and what is drawn of them."""
+
+    rows: npt.NDArray[np.float32]
+    """(m, d)"""
+    dead: npt.NDArray[np.bool_]
+    """Which of them may not be drawn: not all, (m,)."""
+    thetas: npt.NDArray[np.float32]
+    """(B, d)"""
+    scale: float
+    """Inner products times this are logits, natural ones."""
+    seeds: npt.NDArray[np.uint64]
+    """(B,)"""
+    ids: npt.NDArray[np.int64]
+    """(m,)"""
+
+
+class First(NamedTuple):
+    """Of each draw what fired first, in whichever part."""
+
+    ids: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    rows: npt.NDArray[np.int64]
+    """Scored, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    undone: npt.NDArray[np.bool_]
+    """Whether some part drew too few, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "First":
+        """For so many thetas and draws: nothing has fired."""
+        rows, violations = np.zeros((2, thetas), dtype=np.int64)
+        ids, values = np.zeros((thetas, size), dtype=np.int64), np.full((thetas, size), -np.inf)
+        return cls(ids, values, rows, violations, np.zeros(thetas, dtype=np.bool_))
+
+
+class Sample(NamedTuple):
+    """Rows chosen for a sum, each array (rows,)."""
+
+    positions: npt.NDArray[np.int64]
+    logits: npt.NDArray[np.float64]
+    ratios: npt.NDArray[np.float64]
+    """exp2(logit) over the ceiling."""
+    widths: npt.NDArray[np.float32]
+    """Of their groups, by what their ceilings are known by."""
+
+    @classmethod
+    def empty(cls, count: int) -> "Sample":
+        """Room for so many rows."""
+        return cls(np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32))
+
+
+class Weighed(NamedTuple):
+    """What a sample tells of a sum."""
+
+    mean: float
+    """Of the ratios."""
+    spread: float
+    """Their relative variance."""
+    variance: float
+    """Of the mean, within pairs."""
+    allowed: float
+    """What the law of the codes allows the relative error of a sum from one row."""
+    expected: float
+    """What it expects of the relative variance."""
+
+
+class Sampled(NamedTuple):
+    """A sample for the sums of one theta; without rows if these are to be summed densely."""
+
+    sample: Sample
+    weighed: Weighed
+    norm: float
+    """Of theta."""
+
+
+class Proposals(NamedTuple):
+    """Some rows that fired, each array (proposals,)."""
+
+    blocks: npt.NDArray[np.int64]
+    """-1 for a certain row."""
+    lanes: npt.NDArray[np.int64]
+    """In its block, or the number of a certain row; -1 where there is none."""
+    positions: npt.NDArray[np.int64]
+    ceilings: npt.NDArray[np.float64]

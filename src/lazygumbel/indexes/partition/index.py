@@ -69,8 +69,8 @@ _SPARE = 8
 """Races whose room is kept for the next."""
 _OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
 """What holds addresses, and is made anew for a copy."""
-_TOGETHER, _CACHED = 8, 2**23
-"""Thetas of a batch that are scanned together, if there are more bytes of codes than a core finds in its caches."""
+_TOGETHER, _CACHED = 8, 2**25
+"""Thetas of a batch that are scanned together, if there are more bytes of codes than caches may hold."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4

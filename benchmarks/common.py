@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lazygumbel.names import Names
+from lazygumbel.rows.names import Names
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "evaluation"))
 from lazygumbel_evaluation.harness.brute_force import BruteForce

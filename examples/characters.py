@@ -25,8 +25,8 @@ from torch.nn import functional
 
 import lazygumbel as lg
 from lazygumbel import datasets
+from lazygumbel._support.extras import require
 from lazygumbel.cli.console import progress
-from lazygumbel.extras import require
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.torch import LogLinearLoss
 

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lazygumbel as lg
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 
 PROMPT = "The old lighthouse keeper opened the letter and read:"
 STATES = 200

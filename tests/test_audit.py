@@ -22,7 +22,7 @@ from lazygumbel import (
     TopKOnly,
     UniformTail,
 )
-from lazygumbel.audit import miss_adaptive, miss_fixed, paper_bound, race_distance
+from lazygumbel.guarantees.audit import miss_adaptive, miss_fixed, paper_bound, race_distance
 from lazygumbel.methods import Query
 from lazygumbel.methods.draw import log_sum_exp
 from statistics_helpers import PoorIndex, logits_of, make_rows, partition_model, race

@@ -361,7 +361,7 @@ class TestCalibrate:
         self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for speed_up in (0.5, 2.0):
-            monkeypatch.setattr("lazygumbel.calibrate._speed_up", lambda *_, found=speed_up: found)
+            monkeypatch.setattr("lazygumbel.guarantees.calibrate._speed_up", lambda *_, found=speed_up: found)
             shutil.copytree(folder / "partition", target := tmp_path / f"model {speed_up}")
             found = run_json("calibrate", target, "--tv", 0.5, "--temperature", 0.5, "--seed", 0)
             kept = run_json("info", target)["index"]["calibration"]

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import chisquare
 
-from lazygumbel import datasets, extras
-from lazygumbel.features import Features
+from lazygumbel import datasets
+from lazygumbel._support import extras
+from lazygumbel.rows.features import Features
 
 h5py = pytest.importorskip("h5py")
 pa = pytest.importorskip("pyarrow")

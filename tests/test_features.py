@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lazygumbel import ExactIndex, FaissIndex, LogLinear, LSHIndex, PartitionIndex
-from lazygumbel import features as features_module
-from lazygumbel.features import Features
-from lazygumbel.names import Names
+from lazygumbel.rows import features as features_module
+from lazygumbel.rows.features import Features
+from lazygumbel.rows.names import Names
 
 fixed = settings(derandomize=True, deadline=None, max_examples=80)
 

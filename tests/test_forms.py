@@ -148,7 +148,7 @@ def test_every_theta_has_its_own_reason(model: lg.LogLinear):
 def test_a_race_without_patience_and_a_theta_unlike_the_calibration_say_so(
     model: lg.LogLinear, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lazygumbel.calibrate._speed_up", lambda *_: 2.0)
+    monkeypatch.setattr("lazygumbel.guarantees.calibrate._speed_up", lambda *_: 2.0)
     calibrated = lg.LogLinear(model.index)
     assert calibrated.calibrate(ROWS[:200], tv=0.5, rng=0).accepted
     drawn = calibrated(np.stack([ROWS[0], 50 * ROWS[0]])).sample(rng=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lazygumbel.gumbel import cutoff_of_rate, gumbel, gumbel_above, gumbel_max, tail_count, tail_probability
+from lazygumbel.methods.gumbel import cutoff_of_rate, gumbel, gumbel_above, gumbel_max, tail_count, tail_probability
 from statistics_helpers import mean_p
 
 CUTOFFS = (-700.0, -50.0, -5.0, -1.0, 0.0, 3.0, 20.0, 35.0, 100.0, 700.0)

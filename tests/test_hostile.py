@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lazygumbel as lg
-from lazygumbel.manifest import read_config, seal
-from lazygumbel.persist import _facts
+from lazygumbel._support.manifest import read_config, seal
+from lazygumbel._support.persist import _facts
 from statistics_helpers import make_rows
 
 N, D, CELLS = 700, 12, 9

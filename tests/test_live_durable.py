@@ -14,11 +14,11 @@ import pytest
 
 import lazygumbel as lg
 import live_writer
-from lazygumbel import persist
+from lazygumbel._support import persist
+from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.live import rows as live_rows
 from lazygumbel.model import describe
-from lazygumbel.persist import changes_file, read_config
 from live_writer import rows_of
 
 KILLS = 60

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazygumbel.features import Features
+from lazygumbel._support.persist import Reader, writing
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.indexes.lsh import LSHIndex, collision_probability, ladder, signatures
-from lazygumbel.persist import Reader, writing
+from lazygumbel.rows.features import Features
 from lazygumbel.testing import check_index
 
 Floats = npt.NDArray[np.float32]

@@ -8,7 +8,7 @@ import lazygumbel as lg
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.merged import MergedDistribution
-from lazygumbel.parts import Directory
+from lazygumbel.merged.parts import Directory
 
 N, D = 900, 6
 

@@ -49,7 +49,7 @@ def test_every_method_conforms(name: str):
 
 def test_a_calibrated_method_conforms(monkeypatch: pytest.MonkeyPatch):
     """Over rows on which something can be calibrated; the other cases have too few."""
-    monkeypatch.setattr("lazygumbel.calibrate._speed_up", lambda *_: 2.0)
+    monkeypatch.setattr("lazygumbel.guarantees.calibrate._speed_up", lambda *_: 2.0)
 
     def build(rows: lg.Features) -> lg.Index:
         model = lg.LogLinear(lg.PartitionIndex.build(rows, cells=min(10, rows.n), rng=0))

@@ -28,8 +28,8 @@ from lazygumbel import (
     TopK,
     UniformTail,
 )
+from lazygumbel._support.manifest import seal
 from lazygumbel.kernels.types import GROUP
-from lazygumbel.manifest import seal
 from lazygumbel.model import describe
 from lazygumbel.testing import check_index
 from statistics_helpers import make_rows

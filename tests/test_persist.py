@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazygumbel import persist
-from lazygumbel.locking import LOCK
-from lazygumbel.persist import Reader, read_config, reading, writing
+from lazygumbel._support import persist
+from lazygumbel._support.locking import LOCK
+from lazygumbel._support.persist import Reader, read_config, reading, writing
 
 
 def save(path: Path, value: int, size: int = 100) -> None:
@@ -324,7 +324,7 @@ import numpy as np
 
 package = sys.modules["lazygumbel"] = ModuleType("lazygumbel")  # an empty one: it starts quicker
 package.__path__ = [str(Path(sys.argv[1]).parent)]
-from lazygumbel import persist
+from lazygumbel._support import persist
 
 path, value, size = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 

@@ -13,9 +13,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import lazygumbel as lg
-from lazygumbel.features import Features
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.results import Draws, Estimate, Label, Moments, OrderedDraws, TopK, weakest
+from lazygumbel.rows.features import Features
 
 fixed = settings(derandomize=True, deadline=None, max_examples=80)
 batches = st.sampled_from([(), (1,), (3,)])

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 import lazygumbel as lg
-from lazygumbel.audit import miss_fixed
 from lazygumbel.budgets import sampling_budget, sampling_failure, tail_work
-from lazygumbel.gumbel import cutoff_of_rate, gumbel
+from lazygumbel.guarantees.audit import miss_fixed
 from lazygumbel.methods import Sampler
+from lazygumbel.methods.gumbel import cutoff_of_rate, gumbel
 from statistics_helpers import (
     CountingIndex,
     PoorIndex,

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import lazygumbel as lg
 from lazygumbel import Features, LogLinear, PartitionIndex
-from lazygumbel.audit import race_distance
 from lazygumbel.cli import app
+from lazygumbel.guarantees.audit import race_distance
 from lazygumbel.live import raced
 from lazygumbel.sharded import ShardedModel, ShardError
 from lazygumbel.sharded.threads import ThreadsEngine

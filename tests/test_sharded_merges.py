@@ -12,10 +12,10 @@ from lazygumbel import Features
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.merged import MergedDistribution
+from lazygumbel.merged.parts import Directory
+from lazygumbel.merged.spreading import spread_draws, spread_estimate, spread_ordered, spread_top
 from lazygumbel.methods import Exhaustive
-from lazygumbel.parts import Directory
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
-from lazygumbel.spreading import spread_draws, spread_estimate, spread_ordered, spread_top
 from test_results import check_same
 
 Result = Draws | OrderedDraws | Estimate | TopK

@@ -9,12 +9,12 @@ import pytest
 from scipy import integrate, stats
 
 from lazygumbel import Bounded, Features, LogLinear, PartitionIndex, kernels
+from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.codebook import COORDINATES, codebook, distortion, relative_error
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE, error_quantile, error_tail
 from lazygumbel.indexes.partition.sketch import Coder, haar_rotation
 from lazygumbel.kernels.types import FULL, SHORT, Asked, Run
-from lazygumbel.threads import one_blas_thread
 
 ROTATIONS = 200
 PAIRS = (1, 1), (2, 4), (6, 3), (8, 8), (16, 16), (24, 24)

@@ -13,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import lazygumbel as lg
-from lazygumbel import threads
+from lazygumbel._support import threads
 from lazygumbel.indexes.partition import helping
 from statistics_helpers import partition_model
 
@@ -235,7 +235,7 @@ def test_a_forked_process_has_threads_of_its_own():
     import os, sys
     import numpy as np
     import lazygumbel as lg
-    from lazygumbel import threads
+    from lazygumbel._support import threads
     from lazygumbel.indexes.partition import helping, index
     index._SHARED_FROM = 0
     rows = np.random.default_rng(0).normal(size=(20_000, 8)).astype(np.float32)

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from lazygumbel._support.extras import require
 from lazygumbel.cli.console import progress, show
 from lazygumbel.cli.options import Json
-from lazygumbel.extras import require
 
 __all__ = ["paper"]
 

@@ -1,8 +1,8 @@
 """Sublinear sampling, normalisation, expectation and learning in softmax models over millions of states."""
 
-from lazygumbel.audit import Audit
+from lazygumbel._support.threads import get_threads, set_threads
 from lazygumbel.distribution import Distribution
-from lazygumbel.features import Features
+from lazygumbel.guarantees.audit import Audit
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.learning import Fit, fit
@@ -19,7 +19,7 @@ from lazygumbel.methods import (
 )
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, Mode, OrderedDraws, TopK
-from lazygumbel.threads import get_threads, set_threads
+from lazygumbel.rows.features import Features
 from lazygumbel.walk import Walk, walk
 from lazygumbel.warm import warm_up
 

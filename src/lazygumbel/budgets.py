@@ -7,7 +7,7 @@ which is not always what the text states; the docstrings say where they part.
 
 from math import ceil, exp, inf, log, sqrt
 
-from lazygumbel.checks import check_count, check_number
+from lazygumbel._support.checks import check_count, check_number
 
 __all__ = [
     "expectation_budget",

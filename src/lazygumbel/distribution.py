@@ -9,8 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids
-from lazygumbel.exclusions import Exclude, exclusions, whole_array
+from lazygumbel._support.checks import check_count, check_ids
 from lazygumbel.indexes import Index
 from lazygumbel.methods import Estimator, Exhaustive, Normaliser, OrderedSampler, Query, Sampler
 from lazygumbel.methods.base import NOTHING, Function, Kept, Phi, Seen
@@ -20,6 +19,7 @@ from lazygumbel.methods.kept import OverKept
 from lazygumbel.methods.slate import slate_log_prob
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
+from lazygumbel.rows.exclusions import Exclude, exclusions, whole_array
 from lazygumbel.verbs import Rng, Verbs
 
 __all__ = ["CLOSE", "Distribution", "Exclude", "Rng", "exclusions"]

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import datasets
-from lazygumbel.audit import Audit, audit
-from lazygumbel.calibrate import calibrate
-from lazygumbel.checks import check_ids, check_number
+from lazygumbel._support.checks import check_ids, check_number
+from lazygumbel._support.notebook import html_table
+from lazygumbel._support.persist import read_config, writing
 from lazygumbel.distribution import Distribution, Exclude
-from lazygumbel.features import Features, Source
+from lazygumbel.guarantees.audit import Audit, audit
+from lazygumbel.guarantees.calibrate import calibrate
 from lazygumbel.indexes import ExactIndex, Index, PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.live import (
@@ -32,12 +33,11 @@ from lazygumbel.live import (
     first_segment,
     read_changes,
 )
+from lazygumbel.live.saved import load_base, read_whole, write_model
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_estimator, default_sampler
-from lazygumbel.notebook import html_table
-from lazygumbel.opening import load_base, read_whole, write_model
-from lazygumbel.persist import read_config, writing
 from lazygumbel.progress import ShowProgress, Silent, choose
+from lazygumbel.rows.features import Features, Source
 
 __all__ = ["LogLinear", "describe"]
 

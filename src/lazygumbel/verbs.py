@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.exclusions import Exclude
 from lazygumbel.methods import Estimator, Normaliser
 from lazygumbel.results import Estimate, Mode, Naming, TopK
+from lazygumbel.rows.exclusions import Exclude
 
 __all__ = ["Rng", "Verbs"]
 

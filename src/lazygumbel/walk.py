@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress, choose

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from lazygumbel._support.threads import get_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
-from lazygumbel.threads import get_threads
 
 __all__ = ["warm_up"]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from lazygumbel.features import Features
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
+from lazygumbel.rows.features import Features
 from lazygumbel_evaluation.harness import baseline, brute_force
 from lazygumbel_evaluation.harness.bench import Bench, build_model
 from lazygumbel_evaluation.harness.thetas import Protocol

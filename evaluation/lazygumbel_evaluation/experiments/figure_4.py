@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import FaissIndex
 from lazygumbel.methods import Bounded, Estimator, Frozen, Normaliser, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
+from lazygumbel.rows.features import Features
 from lazygumbel_evaluation.harness import baseline, brute_force
 from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.clock import Clocked

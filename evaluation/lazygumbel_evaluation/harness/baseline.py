@@ -4,9 +4,9 @@ from math import ceil, sqrt
 from time import perf_counter
 from typing import Any
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import FaissIndex
 from lazygumbel.methods import FixedCutoff
+from lazygumbel.rows.features import Features
 
 __all__ = ["PAPER_BOUND", "build_index", "by_theorem", "root"]
 

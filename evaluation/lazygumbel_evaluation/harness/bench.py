@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.distribution import Distribution
-from lazygumbel.features import Features
 from lazygumbel.indexes import FaissIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Progress, Silent, Task
+from lazygumbel.rows.features import Features
 from lazygumbel_evaluation.harness import baseline
 from lazygumbel_evaluation.harness.brute_force import DENSE, Variants, compare
 from lazygumbel_evaluation.harness.budget import Budget

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from lazygumbel.features import Features
+from lazygumbel._support.threads import map_threads
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
-from lazygumbel.threads import map_threads
+from lazygumbel.rows.features import Features
 from lazygumbel_evaluation.harness.clock import Clocked, Contender, Pace, best_of, take_turns
 
 __all__ = ["DENSE", "QUICKEST", "BruteForce", "Variants", "batch_samplers", "compare", "normalisers", "samplers"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.threads import one_blas_thread
+from lazygumbel._support.threads import one_blas_thread
 
 __all__ = ["BY_TIME", "Clocked", "Contender", "Pace", "best_of", "take_turns"]
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, fit
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["RATE", "Climb", "training_set"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.progress import Task
+from lazygumbel.rows.features import Features
 
 __all__ = ["Oracle", "edges_of"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lazygumbel import datasets
-from lazygumbel.checks import check_count, check_number
-from lazygumbel.features import Features
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["PAPER_TEMPERATURE", "Source"]
 

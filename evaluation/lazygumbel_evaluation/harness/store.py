@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.persist import replacing
+from lazygumbel._support.persist import replacing
 from lazygumbel_evaluation.report.wording import plain
 
 __all__ = ["Store", "write_json"]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel.rows.features import Features
 
 __all__ = ["MOST_THETAS", "Protocol", "Thetas", "choose", "hold_out", "protocols"]
 

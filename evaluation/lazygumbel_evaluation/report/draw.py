@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 from lazygumbel_evaluation.report.section import Curve, Figure, Kind
 from lazygumbel_evaluation.report.styles import STYLES, Style
 from lazygumbel_evaluation.report.wording import number

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-from lazygumbel.persist import replacing
+from lazygumbel._support.persist import replacing
 from lazygumbel_evaluation.report.draw import Drawing, draw
 from lazygumbel_evaluation.report.section import Cell, Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.wording import number

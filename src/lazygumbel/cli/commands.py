@@ -6,7 +6,8 @@ from typing import Annotated, cast
 import numpy as np
 import typer
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
+from lazygumbel._support.persist import check_target
 from lazygumbel.cli.console import guarded, progress, show
 from lazygumbel.cli.options import (
     Exclude,
@@ -26,10 +27,9 @@ from lazygumbel.cli.options import (
     theta_of,
 )
 from lazygumbel.cli.samplers import sampler_of
-from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex
 from lazygumbel.model import LogLinear, describe
-from lazygumbel.persist import check_target
+from lazygumbel.rows.features import Features
 
 __all__: list[str] = []
 

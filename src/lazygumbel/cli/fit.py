@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from lazygumbel._support.persist import replacing
 from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, read_ids, show_columns
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit
 from lazygumbel.methods import Bounded, Estimator, Exhaustive, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
-from lazygumbel.persist import replacing
 
 __all__: list[str] = []
 

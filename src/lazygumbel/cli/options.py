@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from lazygumbel.checks import check_ids, check_vectors
+from lazygumbel._support.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.distribution import Distribution
 from lazygumbel.live import LiveDistribution

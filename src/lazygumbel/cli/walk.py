@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.cli.console import guarded, progress
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
 from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Sampler

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.datasets.opening import BLOCK_BYTES, FilePath, naming
-from lazygumbel.features import Features
 from lazygumbel.progress import Progress, ShowProgress, choose
+from lazygumbel.rows.features import Features
 
 __all__ = ["imagenet"]
 

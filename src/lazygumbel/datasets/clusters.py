@@ -8,9 +8,9 @@ two rows of the same one.
 
 import numpy as np
 
-from lazygumbel.checks import check_count
-from lazygumbel.features import Features
+from lazygumbel._support.checks import check_count
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.rows.features import Features
 
 __all__ = ["synthetic"]
 

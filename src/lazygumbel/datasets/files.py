@@ -7,8 +7,8 @@ from lazygumbel.datasets.tables import NamesColumn, read_parquet
 from lazygumbel.datasets.tensors import read_hdf5, read_safetensors
 from lazygumbel.datasets.text import read_text
 from lazygumbel.datasets.vecs import map_vectors
-from lazygumbel.features import Features, Source
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.rows.features import Features, Source
 
 __all__ = ["read", "rows_of"]
 

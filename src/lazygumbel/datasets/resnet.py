@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
+from lazygumbel._support.extras import require
 from lazygumbel.datasets.opening import FilePath, existing, naming
-from lazygumbel.extras import require
 from lazygumbel.progress import ShowProgress, choose
 
 __all__ = ["imagenet_activations"]

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.extras import require
 from lazygumbel.datasets.opening import check_promise, pick
-from lazygumbel.extras import require
-from lazygumbel.features import Features
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["NamesColumn", "read_parquet"]
 

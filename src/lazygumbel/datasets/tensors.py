@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lazygumbel._support.extras import require
 from lazygumbel.datasets.opening import BLOCK_BYTES, check_promise, pick
-from lazygumbel.extras import require
-from lazygumbel.features import Features
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["read_hdf5", "read_safetensors"]
 

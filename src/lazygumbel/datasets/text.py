@@ -8,8 +8,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["read_text"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from lazygumbel.datasets.files import read
 from lazygumbel.datasets.opening import FilePath, naming
-from lazygumbel.features import Features
 from lazygumbel.progress import ShowProgress
+from lazygumbel.rows.features import Features
 
 __all__ = ["photos", "unit_rows"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from lazygumbel.datasets.opening import BLOCK_BYTES
-from lazygumbel.features import Features
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["map_vectors"]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from lazygumbel._support.extras import require
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.datasets.text import read_text
-from lazygumbel.extras import require
-from lazygumbel.features import Features
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.rows.features import Features
 
 __all__ = ["glove", "word_vectors"]
 

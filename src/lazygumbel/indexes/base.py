@@ -5,10 +5,10 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_vectors, longest_vector
-from lazygumbel.features import Features
-from lazygumbel.persist import Reader, Writer
+from lazygumbel._support.checks import check_count, check_vectors, longest_vector
+from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.results import TopK
+from lazygumbel.rows.features import Features
 
 __all__ = ["Index", "SavedIndex", "Search", "best", "open_search", "pack"]
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.persist import Reader, Writer
+from lazygumbel._support.threads import capped_faiss
 from lazygumbel.datasets import rows_of
-from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
-from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import capped_faiss
+from lazygumbel.rows.features import Features, Source
 
 if TYPE_CHECKING:
     import faiss

@@ -37,14 +37,14 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
+from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.datasets import rows_of
-from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
-from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
+from lazygumbel.rows.features import Features, Source
 
 __all__ = ["LSHIndex", "Rung", "collision_probability", "ladder", "signatures"]
 

@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.checks import check_count, check_number
-from lazygumbel.features import Features
+from lazygumbel._support.checks import check_count, check_number
+from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods import Exhaustive, Query
 from lazygumbel.methods.sums import sample_softmax
 from lazygumbel.protocols import Model
-from lazygumbel.threads import map_threads
+from lazygumbel.rows.features import Features
 
 __all__ = ["Anchor", "Anchored", "softmax"]
 

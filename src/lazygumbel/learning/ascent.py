@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import longest_vector
+from lazygumbel._support.checks import longest_vector
 from lazygumbel.learning.anchored import Anchor, Anchored, softmax
 from lazygumbel.learning.records import Diverged, Fit, History, Record
 from lazygumbel.methods import Estimator, Exhaustive, Query

@@ -9,10 +9,10 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.persist import replacing
 from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
 from lazygumbel.learning.records import History, Record
-from lazygumbel.persist import replacing
 
 __all__ = ["File", "check_file"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_number, check_vectors
+from lazygumbel._support.checks import check_count, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State

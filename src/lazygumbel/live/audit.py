@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.audit import Audit, race_distance
 from lazygumbel.distribution import Exclude, exclusions
+from lazygumbel.guarantees.audit import Audit, race_distance
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
 from lazygumbel.methods import Bounded, Calibrated, Exhaustive, Query, Sampler

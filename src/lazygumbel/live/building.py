@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.live.merging import merge_codes
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.sources import Sources
 from lazygumbel.progress import Progress
-from lazygumbel.threads import one_blas_thread
 
 __all__ = ["merge", "rebuild"]
 

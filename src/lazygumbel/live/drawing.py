@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
-from lazygumbel.exclusions import exclusions
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.indexes.partition.helping import helped
 from lazygumbel.kernels.batches import Few, First
@@ -29,6 +28,7 @@ from lazygumbel.methods.dense import patience_of
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason, grounds
+from lazygumbel.rows.exclusions import exclusions
 
 if TYPE_CHECKING:
     from lazygumbel.live.snapshot import Snapshot

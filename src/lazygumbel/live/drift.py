@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.kmeans import assign_cells
 from lazygumbel.live.rows import Live
 from lazygumbel.progress import Silent
+from lazygumbel.rows.features import Features
 
 __all__ = ["Drift", "drift_of"]
 

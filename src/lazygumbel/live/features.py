@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Block, Features
-from lazygumbel.names import Names
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Block, Features
+from lazygumbel.rows.names import Names
 
 if TYPE_CHECKING:  # its distributions know these features
     from lazygumbel.live.snapshot import Snapshot

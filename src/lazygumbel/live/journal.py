@@ -17,10 +17,10 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.locking import only_writer
+from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.live.rows import Change
 from lazygumbel.live.segment import Segment
-from lazygumbel.locking import only_writer
-from lazygumbel.persist import changes_file, read_config
 
 __all__ = ["Log", "packed_size", "read_changes"]
 

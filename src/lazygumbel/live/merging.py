@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.cells import Cells
@@ -19,7 +20,6 @@ from lazygumbel.indexes.partition.sketch import Coding, Layout
 from lazygumbel.kernels.types import BLOCK, GAINS, GROUP, Sketch
 from lazygumbel.live.sources import Source, Sources, in_pieces, largest_square, pieces
 from lazygumbel.progress import Progress
-from lazygumbel.threads import one_blas_thread
 
 __all__ = ["merge_codes"]
 

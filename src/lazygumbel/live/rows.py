@@ -16,8 +16,8 @@ from lazygumbel.live.features import LiveNames
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
 from lazygumbel.live.tail import Tail
-from lazygumbel.names import Names
 from lazygumbel.progress import Progress, Silent
+from lazygumbel.rows.names import Names
 
 __all__ = ["Change", "Journal", "Live", "check_rows", "first_segment"]
 

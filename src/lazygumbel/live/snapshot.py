@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_ids
+from lazygumbel._support.checks import check_ids
 from lazygumbel.live.drawing import LiveDistribution
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.tail import Tail

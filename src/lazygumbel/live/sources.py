@@ -6,12 +6,12 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.live.segment import Segment
-from lazygumbel.names import Names
 from lazygumbel.progress import Progress
-from lazygumbel.threads import map_threads
+from lazygumbel.rows.features import Features
+from lazygumbel.rows.names import Names
 
 __all__ = ["Source", "Sources", "in_pieces", "largest_square", "pieces"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.live.segment import Segment
+from lazygumbel.rows.features import Features
 
 __all__ = ["Tail"]
 

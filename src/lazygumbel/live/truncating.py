@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.distribution import CLOSE, Distribution
-from lazygumbel.exclusions import Exclude
-from lazygumbel.features import Features
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Estimator, Exhaustive, Query
 from lazygumbel.methods.base import Function, Seen
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import TopK
+from lazygumbel.rows.exclusions import Exclude
+from lazygumbel.rows.features import Features
 
 __all__ = ["Over", "truncate"]
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_temperature, check_vectors, longest_vector
-from lazygumbel.features import Features
+from lazygumbel._support.checks import check_temperature, check_vectors, longest_vector
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
+from lazygumbel.rows.features import Features
 
 __all__ = [
     "Dense",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number
+from lazygumbel._support.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.racing import (
     LEAST_DELTA,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number
+from lazygumbel._support.checks import check_number
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.racing import (

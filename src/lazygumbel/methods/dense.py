@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.gumbel import gumbel
 from lazygumbel.methods.base import Function, Phi, Query
 from lazygumbel.methods.draw import Candidates, order_draws
+from lazygumbel.methods.gumbel import gumbel
 from lazygumbel.methods.weighing import stack, weigh
 from lazygumbel.results import EXACT, Draws, Moments, OrderedDraws
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.base import Query
+from lazygumbel.methods.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.head import Head
 from lazygumbel.results import EXACT, Draws, Grounds, OrderedDraws
 

@@ -9,11 +9,11 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.budgets import sampling_budget
-from lazygumbel.checks import check_count, check_number
-from lazygumbel.gumbel import cutoff_of_rate
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import lazy_tail, softmax_draws
+from lazygumbel.methods.gumbel import cutoff_of_rate
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import EXACT, Draws, Reason, grounds
 

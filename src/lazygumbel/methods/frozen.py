@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
-from lazygumbel.features import Features
-from lazygumbel.gumbel import gumbel
+from lazygumbel._support.checks import check_count
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods.base import Query
+from lazygumbel.methods.gumbel import gumbel
 from lazygumbel.results import Draws, Estimate, Reason, grounds
+from lazygumbel.rows.features import Features
 
 __all__ = ["Frozen"]
 

@@ -6,9 +6,9 @@ from math import nan, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.gumbel import gumbel
 from lazygumbel.methods.base import Function, Kept, Query, Seen
 from lazygumbel.methods.draw import Candidates, order_draws, softmax_draws
+from lazygumbel.methods.gumbel import gumbel
 from lazygumbel.methods.head import find_heads
 from lazygumbel.methods.weighing import stack, weigh
 from lazygumbel.results import EXACT, Draws, OrderedDraws, Reason, grounds_by_bound

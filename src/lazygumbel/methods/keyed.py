@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.results import EXACT, Draws, OrderedDraws

@@ -10,11 +10,11 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from lazygumbel.checks import check_count, check_number
-from lazygumbel.gumbel import gumbel, gumbel_above, tail_count, tail_probability
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import Candidates, distinct_outside, lazy_tail, order_draws, softmax_draws
 from lazygumbel.methods.exhaustive import Exhaustive
+from lazygumbel.methods.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason, grounds
 

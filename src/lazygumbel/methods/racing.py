@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.indexes.partition.helping import helped
@@ -17,7 +18,6 @@ from lazygumbel.kernels.types import Asked
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
-from lazygumbel.threads import map_threads
 
 __all__ = [
     "LEAST_DELTA",

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.threads import submit
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.indexes.partition.helping import helped
@@ -23,7 +24,6 @@ from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.racing import LN2
 from lazygumbel.methods.weighing import WeightedSums
 from lazygumbel.results import Moments, Reason
-from lazygumbel.threads import submit
 
 __all__ = ["Summed", "sample_softmax", "sum_theta"]
 

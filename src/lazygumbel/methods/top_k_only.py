@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import softmax_draws
 from lazygumbel.methods.head import Head, find_heads

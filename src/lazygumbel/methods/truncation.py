@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_number
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.methods.base import Estimator, Kept, Query
 from lazygumbel.methods.head import find_heads
 from lazygumbel.results import Estimate

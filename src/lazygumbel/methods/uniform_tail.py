@@ -10,8 +10,8 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.budgets import expectation_budget, partition_budget
-from lazygumbel.checks import check_count, check_number
 from lazygumbel.methods.base import Function, Query, Seen
 from lazygumbel.methods.draw import uniform_outside
 from lazygumbel.methods.head import Head, find_heads

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import forms
-from lazygumbel.notebook import html_table
+from lazygumbel._support.notebook import html_table
 from lazygumbel.results.frames import make_frame
 from lazygumbel.results.reasons import (
     LABEL_OF,

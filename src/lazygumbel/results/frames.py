@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 
 __all__ = ["make_frame"]
 

@@ -4,7 +4,7 @@
 of `Distribution`, in the library's words; see docs/service.md.
 """
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 
 for _module in ("fastapi", "uvicorn", "prometheus_client"):
     require(_module, extra="serve")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.audit import Audit
+from lazygumbel.guarantees.audit import Audit
 from lazygumbel.methods import Exhaustive
 from lazygumbel.results import numbers
 from lazygumbel.serve.questions import Question

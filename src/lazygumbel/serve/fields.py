@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lazygumbel.checks import check_count, check_number
+from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.serve.thetas import SCHEMA as THETA
 
 __all__ = ["FIELDS", "IDS", "METHODS", "Field", "split_list"]

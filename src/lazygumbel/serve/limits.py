@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from lazygumbel.checks import check_count, check_number
+from lazygumbel._support.checks import check_count, check_number
 
 __all__ = ["Limits"]
 

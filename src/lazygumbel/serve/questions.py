@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number
+from lazygumbel._support.checks import check_number
 from lazygumbel.serve.fields import FIELDS
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.methods import method_of

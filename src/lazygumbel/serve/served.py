@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.persist import read_config
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
-from lazygumbel.persist import read_config
 from lazygumbel.serve.names import Directory
 from lazygumbel.serve.turns import Turns
 from lazygumbel.sharded import ShardedModel

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.audit import Audit
-from lazygumbel.exclusions import Exclude, exclusions
+from lazygumbel.guarantees.audit import Audit
 from lazygumbel.live import check_raced, raced
 from lazygumbel.methods import Sampler
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws
+from lazygumbel.rows.exclusions import Exclude, exclusions
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request
 

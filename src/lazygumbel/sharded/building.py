@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.requests import Lost, ShardError
 from lazygumbel.sharded.rows import RowSource, are_paths, rows_of

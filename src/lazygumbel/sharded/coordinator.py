@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from lazygumbel.locking import only_writer
+from lazygumbel._support.locking import only_writer
 from lazygumbel.sharded.manifest import Manifest, folder_of
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Engine, Health, Lost, Replies, Request, Requests, ShardError, Standing

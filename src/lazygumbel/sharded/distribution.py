@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_number, check_vectors
-from lazygumbel.exclusions import Exclude
+from lazygumbel._support.checks import check_number, check_vectors
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, Mode, Naming, OrderedDraws, Reason, Result, TopK
+from lazygumbel.rows.exclusions import Exclude
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Lost, ShardError
 from lazygumbel.sharded.script import Script, StandInPart, Unanswered, each_part

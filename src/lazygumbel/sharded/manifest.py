@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lazygumbel.persist import replacing
+from lazygumbel._support.persist import replacing
 
 __all__ = ["MANIFEST", "PLAN", "Manifest", "Shard", "folder_of", "read_json", "write_json"]
 

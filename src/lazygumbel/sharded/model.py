@@ -9,12 +9,12 @@ from typing import Literal, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.audit import Audit
-from lazygumbel.checks import check_count, check_number, check_vectors
-from lazygumbel.exclusions import Exclude
+from lazygumbel._support.checks import check_count, check_number, check_vectors
+from lazygumbel.guarantees.audit import Audit
 from lazygumbel.indexes import Index
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress
+from lazygumbel.rows.exclusions import Exclude
 from lazygumbel.sharded.auditing import audit_of, check_raced, left_out
 from lazygumbel.sharded.changing import add, remove, replace
 from lazygumbel.sharded.coordinator import Coordinator

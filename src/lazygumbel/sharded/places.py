@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_ids
+from lazygumbel._support.checks import check_ids
 from lazygumbel.indexes import Index
 from lazygumbel.sharded.manifest import Manifest, Shard
 from lazygumbel.sharded.requests import Lost, Standing

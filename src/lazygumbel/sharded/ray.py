@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
+from lazygumbel._support.threads import set_threads
 from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
 from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
-from lazygumbel.threads import set_threads
 
 __all__ = ["RayEngine"]
 

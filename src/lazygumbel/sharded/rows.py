@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from lazygumbel import datasets
-from lazygumbel.features import Features, Source
 from lazygumbel.model import LogLinear
-from lazygumbel.names import Names
+from lazygumbel.rows.features import Features, Source
+from lazygumbel.rows.names import Names
 
 __all__ = ["RowSource", "Rows", "are_paths", "rows_of"]
 

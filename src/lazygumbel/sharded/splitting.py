@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from lazygumbel.checks import check_count
-from lazygumbel.features import Features
+from lazygumbel._support.checks import check_count
+from lazygumbel._support.persist import read_config
 from lazygumbel.indexes import Index
 from lazygumbel.model import LogLinear
-from lazygumbel.persist import read_config
 from lazygumbel.progress import ShowProgress, choose
+from lazygumbel.rows.features import Features
 from lazygumbel.sharded.manifest import MANIFEST, PLAN, Manifest, Shard, folder_of, read_json, write_json
 from lazygumbel.sharded.rows import Rows
 from lazygumbel.sharded.versions import digest_of

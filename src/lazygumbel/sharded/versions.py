@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.live import packed_size, read_changes
 from lazygumbel.live.rows import Change
-from lazygumbel.persist import changes_file, read_config
 
 __all__ = ["Version", "digest_of", "files_of", "other_version"]
 

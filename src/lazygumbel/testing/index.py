@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.results import TopK
+from lazygumbel.rows.features import Features
 
 __all__ = ["check_index"]
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.distribution import Distribution
-from lazygumbel.features import Features
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws, Result
+from lazygumbel.rows.features import Features
 from lazygumbel.testing.cases import TEMPERATURES, Case, cases
 from lazygumbel.testing.statistics import LIMIT, of_ids, of_means, of_values
 

@@ -5,7 +5,7 @@ its gradient is (E[phi] - phi_target) / temperature. One look at the rows gives 
 step costs that look: the backward pass only multiplies.
 """
 
-from lazygumbel.extras import require
+from lazygumbel._support.extras import require
 
 require("torch", extra="torch")
 

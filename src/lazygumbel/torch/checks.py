@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lazygumbel.checks import check_vectors
+from lazygumbel._support.checks import check_vectors
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods import Bounded, Estimator
 from lazygumbel.model import LogLinear

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lazygumbel.checks import check_number
+from lazygumbel._support.checks import check_number
 from lazygumbel.distribution import Distribution, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Estimator

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Estimator, Sampler
 from lazygumbel.protocols import Model

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel._support.threads import map_threads, one_blas_thread
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.cells import Cells
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Encoded, Layout
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.threads import map_threads, one_blas_thread
+from lazygumbel.rows.features import Features
 
 __all__ = ["Assigned", "code_rows", "for_blocks"]
 

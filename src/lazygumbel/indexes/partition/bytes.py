@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.persist import Reader, Writer
+from lazygumbel._support.persist import Reader, Writer
 
 __all__ = ["Bytes"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.features import Features
-from lazygumbel.persist import Reader, Writer
+from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.progress import Progress
+from lazygumbel.rows.features import Features
 
 __all__ = ["AXES", "Cells", "mean_rows"]
 

@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel._support.persist import Reader
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import AXES
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.sketch import Layout, codes_of
 from lazygumbel.kernels.types import BLOCK, GAINS, GROUP, WORDS
-from lazygumbel.persist import Reader
+from lazygumbel.rows.features import Features
 
 __all__ = ["check_saved"]
 

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.checks import check_count, check_vectors
+from lazygumbel._support.checks import check_count, check_vectors
+from lazygumbel._support.persist import Reader, Writer
+from lazygumbel._support.threads import get_threads, map_threads
 from lazygumbel.datasets import rows_of
-from lazygumbel.features import Features, Source
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.indexes.partition.build import Assigned, code_rows
@@ -54,10 +55,9 @@ from lazygumbel.kernels.types import (
     Run,
     Stored,
 )
-from lazygumbel.persist import Reader, Writer
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
-from lazygumbel.threads import get_threads, map_threads
+from lazygumbel.rows.features import Features, Source
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 

@@ -5,9 +5,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel._support.threads import capped_faiss, map_threads, one_blas_thread
 from lazygumbel.progress import Progress
-from lazygumbel.threads import capped_faiss, map_threads, one_blas_thread
+from lazygumbel.rows.features import Features
 
 __all__ = ["assign_cells", "train_means"]
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.indexes.partition.codebook import codebook, distortion
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE
 from lazygumbel.kernels.types import BLOCK, CHUNK, GAINS, GROUP, Sketch
-from lazygumbel.persist import Reader, Writer
 
 __all__ = ["Coder", "Coding", "Encoded", "Layout", "codes_of", "haar_rotation"]
 

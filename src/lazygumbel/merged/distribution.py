@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
-from lazygumbel.exclusions import Exclude, exclusions
+from lazygumbel._support.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
+from lazygumbel.merged.parts import Answers, Each, Part, Places, one_by_one
+from lazygumbel.merged.spreading import along, spread_draws, spread_estimate, spread_ordered, spread_top
 from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
 from lazygumbel.methods.keyed import keyed_within
 from lazygumbel.methods.slate import chained, check_slates
-from lazygumbel.parts import Answers, Each, Part, Places, one_by_one
 from lazygumbel.results import Draws, Estimate, Moments, Naming, OrderedDraws, TopK
-from lazygumbel.spreading import along, spread_draws, spread_estimate, spread_ordered, spread_top
+from lazygumbel.rows.exclusions import Exclude, exclusions
 from lazygumbel.verbs import Rng, Verbs
 
 __all__ = ["MergedDistribution"]

@@ -26,8 +26,8 @@ from typing import IO, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.locking import LOCK, only_writer
-from lazygumbel.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
+from lazygumbel._support.locking import LOCK, only_writer
+from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
 
 __all__ = ["Reader", "Writer", "changes_file", "check_target", "read_config", "reading", "replacing", "writing"]
 

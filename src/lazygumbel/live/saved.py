@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.features import Features
+from lazygumbel._support.persist import Reader, Writer, read_config
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
 from lazygumbel.live.journal import read_changes
 from lazygumbel.live.rows import Change
-from lazygumbel.persist import Reader, Writer, read_config
+from lazygumbel.rows.features import Features
 
 __all__ = ["Base", "Whole", "load_base", "read_whole", "write_model"]
 

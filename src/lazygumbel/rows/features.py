@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.checks import check_ids
-from lazygumbel.names import Names
-from lazygumbel.persist import Reader, Writer
+from lazygumbel._support.checks import check_ids
+from lazygumbel._support.persist import Reader, Writer
+from lazygumbel._support.threads import map_threads
 from lazygumbel.progress import Progress, Silent
-from lazygumbel.threads import map_threads
+from lazygumbel.rows.names import Names
 
 __all__ = ["Block", "Features", "Source"]
 

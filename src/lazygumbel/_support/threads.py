@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from lazygumbel.checks import check_count
+from lazygumbel._support.checks import check_count
 
 __all__ = ["capped_faiss", "get_threads", "map_threads", "one_blas_thread", "set_threads", "submit"]
 

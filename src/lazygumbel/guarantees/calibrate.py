@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.threads import map_threads, one_blas_thread
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.indexes.partition.calibration import features_of
 from lazygumbel.methods import Bounded, Calibrated, Query, Sampler
 from lazygumbel.progress import Progress
-from lazygumbel.threads import map_threads, one_blas_thread
 
 __all__ = ["calibrate"]
 

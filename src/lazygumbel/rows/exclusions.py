@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_ids
+from lazygumbel._support.checks import check_ids
 
 __all__ = ["Exclude", "exclusions", "whole_array"]
 

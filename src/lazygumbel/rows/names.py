@@ -8,8 +8,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.checks import check_ids
-from lazygumbel.persist import Reader, Writer
+from lazygumbel._support.checks import check_ids
+from lazygumbel._support.persist import Reader, Writer
 
 __all__ = ["Names"]
 

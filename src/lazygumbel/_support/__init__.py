@@ -1,0 +1,1 @@
+"""Plumbing: checks, threads, model folders, optional dependencies. Nothing here is for users."""

@@ -7,7 +7,7 @@ by the softmax over all books, with `LogLinearLoss` over rows that learn and wit
 on the same batches. Then 1,000 readers are each served ten distinct books that they do not know, by Plackett-Luce, and
 the propensity of every book is logged. Clicks are made up, by the towers that were trained densely. From the log alone
 a more careful policy, of a lower temperature, is judged by inverse propensity scoring, and compared with its true
-value; and so from some further logs, to see whether standard errors are what they say. Next day some books have gone
+value; and so from many further logs, to see whether standard errors are what they say. Next day some books have gone
 and others have come. Needs the extra `torch`.
 """
 
@@ -52,7 +52,7 @@ class Size(NamedTuple):
     """Of what they were served: the first is shown, all of them show how good its standard error is."""
 
 
-FULL, QUICK = Size(1, 25, 175, 1000, 25), Size(10, 20, 30, 200, 10)
+FULL, QUICK = Size(1, 25, 175, 1000, 200), Size(10, 20, 30, 200, 10)
 
 
 class Clicks(NamedTuple):
@@ -119,16 +119,16 @@ def _facts(seconds: list[float], score: tuple[float, float]) -> dict[str, float]
 def serve(model: lg.LogLinear, thetas: np.ndarray, known: list[np.ndarray], seed: int) -> Served:
     """Ten distinct books for each reader, none of those known, and the propensity of each."""
     start = time.perf_counter()
-    dist = model(thetas)
-    drawn = dist.sample_without_replacement(SLATE, exclude=known, rng=seed)
-    log_prob = dist.log_prob_ordered(drawn.ids, exclude=known, rng=seed)
+    dist, rng = model(thetas), np.random.default_rng(seed)  # propensities have errors of their own, not of the draws
+    drawn = dist.sample_without_replacement(SLATE, exclude=known, rng=rng)
+    log_prob = dist.log_prob_ordered(drawn.ids, exclude=known, rng=rng)
     return Served(thetas, known, drawn.ids.T, np.exp(log_prob.value.T), time.perf_counter() - start, drawn.label)
 
 
-def judge(model: lg.LogLinear, served: Served, clicks: np.ndarray) -> dict[str, float]:
+def judge(model: lg.LogLinear, served: Served, clicks: np.ndarray, seed: int) -> dict[str, float]:
     """The careful policy by the log of the other: clicks a book shown, given the books before it."""
     careful = model(served.thetas, temperature=CAREFUL)
-    log_prob = careful.log_prob_ordered(served.ids.T, exclude=served.known, rng=4).value.T
+    log_prob = careful.log_prob_ordered(served.ids.T, exclude=served.known, rng=seed).value.T
     weights = np.exp(log_prob) / served.propensity
     ips, value = weights * clicks, float((weights * clicks).sum() / weights.sum())
     return {
@@ -240,8 +240,8 @@ def run(books: Books, size: Size, bars: Progress) -> tuple[dict[str, Any], dict[
     drawn = [np.random.default_rng(3 + 10 * log).random(t.chances.shape) < t.chances for log, t in enumerate(truths)]
     with bars.task("judging the other policy", size.logs) as task:
         judged: list[dict[str, float]] = []
-        for one, clicked, truth in zip(logs, drawn, truths, strict=True):
-            judged.append(judge(model, one, clicked) | {"truth": truth.careful})
+        for log, (one, clicked, truth) in enumerate(zip(logs, drawn, truths, strict=True)):
+            judged.append(judge(model, one, clicked, 4 + 10 * log) | {"truth": truth.careful})
             task.advance(1)
     report["policy"], report["logs"], served, clicks = judged[0], summary(judged), logs[0], drawn[0]
     report["serving"] = {"readers": len(thetas), "seconds": served.seconds, "label": served.label}

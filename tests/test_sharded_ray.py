@@ -5,6 +5,7 @@ Every answer must be that of the same shards in this process, number for number,
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 
 from lazygumbel import Features, Keyed, LogLinear, get_threads
 from lazygumbel.sharded import Health, ShardedModel, ShardError
+from lazygumbel.sharded.manifest import folder_of
+from serve_helpers import serving
 from statistics_helpers import make_rows
 
 ray = pytest.importorskip("ray", exc_type=ImportError)
@@ -119,6 +122,35 @@ def test_the_command_line_asks_shards_on_a_cluster(cluster: Cluster, folder: Pat
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ids"] == reference(ROWS[7]).sample(20, rng=5).ids.tolist()
+
+
+def writer_of(shard: Path) -> int:
+    """The process that has a shard open to change it."""
+    with pytest.raises(ValueError, match="is being written by process") as refused:
+        LogLinear.load(shard, mode="r+")
+    (pid,) = re.findall(r"process (\d+)", str(refused.value))
+    return int(pid)
+
+
+def test_the_service_changes_rows_on_a_cluster(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    """A worker killed between changes, too: what was answered is on disk, and the next answer knows of it."""
+    served = tmp_path / "served"
+    shutil.copytree(folder, served)
+    with serving(served, "--live", "--ray", cluster.address) as server, server.client() as client:
+        before = client.info()
+        added = client.add(2 * ROWS[:2], ["brook", "pond"])
+        assert added.ids == [N + 1, N + 4]  # shard 1 has the fewest rows
+        os.kill(writer_of(served / folder_of(1)), signal.SIGKILL)
+        replaced, removed = client.replace(["brook"], ROWS[9:10]), client.remove(["pond", 0, 800])
+        assert len({before.version, added.version, replaced.version, removed.version}) == 4
+        with ShardedModel.connect(served, engine="threads") as disk:
+            assert disk.n == removed.n == N - 1 and disk.version == removed.version
+            drawn = client.sample(THETAS[0], size=40, seed=3)
+            assert drawn.ids == disk(THETAS[0]).sample(40, rng=3).ids.tolist() and drawn.version == disk.version
+            np.testing.assert_array_equal(disk.features.gather([N + 1]), ROWS[9:10])
+        assert server.stop() == 0
+    with ShardedModel.connect(served, engine="threads", mode="r+") as after:  # the service let go of the shards
+        assert after.version == removed.version
 
 
 OWN = """

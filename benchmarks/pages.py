@@ -82,9 +82,10 @@ def recommender(held: Facts) -> dict[str, str]:
         f"That is one log of {serving['readers']:,} slates. Of {logs['count']} such logs the truth is within two "
         f"standard errors of IPS for {logs['ips_within']}, of SNIPS for {logs['snips_within']}; on average they are "
         f"off by {logs['ips_mean']:+.2f} and {logs['snips_mean']:+.2f} standard errors, with a standard deviation of "
-        f"{logs['ips_spread']:.2f} and {logs['snips_spread']:.2f}. Of estimates without bias, whose standard errors are "
-        f"right, {0.954 * logs['count']:.0f} are within two, give or take {(0.954 * 0.046 * logs['count']) ** 0.5:.0f}; "
-        f"the mean is zero, give or take {logs['count'] ** -0.5:.2f}; the standard deviation is one.",
+        f"{logs['ips_spread']:.2f} and {logs['snips_spread']:.2f}. Of estimates without bias, whose standard errors "
+        f"are right, {0.954 * logs['count']:.0f} are within two, give or take "
+        f"{(0.954 * 0.046 * logs['count']) ** 0.5:.0f}; the mean is zero, give or take {logs['count'] ** -0.5:.2f}; "
+        "the standard deviation is one.",
     ]
     each = 1000 * serving["seconds"] / serving["readers"]
     served = (

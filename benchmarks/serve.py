@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -35,6 +35,8 @@ THETAS = 256
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)
 CHANGED = 8
 """Rows of a change under mixed load."""
+SHOWN = 10
+"""Errors, at the most, that are printed."""
 SAMPLED = 5.0
 """Seconds between two looks at the memory."""
 
@@ -61,46 +63,51 @@ def request(verb: str, body: dict[str, object]) -> bytes:
     return head.encode() + f"Content-Length: {len(text)}\r\n\r\n".encode() + text
 
 
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes) -> tuple[bool, bytes]:
-    """Whether a request was answered with 200, and the answer."""
+async def exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes
+) -> tuple[str | None, bytes]:
+    """What was wrong, if a request was not answered with 200, and the answer."""
     writer.write(asked)
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", head)
     assert length is not None
-    return head.startswith(b"HTTP/1.1 200"), await reader.readexactly(int(length[1]))
+    answer = await reader.readexactly(int(length[1]))
+    if head.startswith(b"HTTP/1.1 200"):
+        return None, answer
+    return f"{asked.split(maxsplit=2)[1].decode()}: {head.splitlines()[0].decode()} {answer[:300].decode()}", answer
 
 
-async def connection(port: int, requests: Iterator[bytes], until: float, seconds: list[float]) -> int:
-    """Ask on one connection until it is time; the number of answers that were not 200."""
+async def connection(port: int, requests: Iterator[bytes], until: float, seconds: list[float]) -> list[str]:
+    """Ask on one connection until it is time; what was wrong with answers that were not 200."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    errors = 0
+    errors = list[str]()
     while time.perf_counter() < until:
         begun = time.perf_counter()
-        right, _ = await exchange(reader, writer, next(requests))
+        wrong, _ = await exchange(reader, writer, next(requests))
         seconds.append(time.perf_counter() - begun)
-        errors += not right
+        errors += [] if wrong is None else [wrong]
     writer.close()
     return errors
 
 
-async def load(port: int, requests: list[bytes], connections: int, seconds: float) -> tuple[list[float], int]:
+async def load(port: int, requests: list[bytes], connections: int, seconds: float) -> tuple[list[float], list[str]]:
     """Latencies in seconds, and errors."""
     until, latencies, endless = time.perf_counter() + seconds, list[float](), cycle(requests)
     errors = await asyncio.gather(*(connection(port, endless, until, latencies) for _ in range(connections)))
-    return latencies, sum(errors)
+    return latencies, list(chain.from_iterable(errors))
 
 
-async def change(port: int, d: int, until: float) -> tuple[int, int]:
-    """Add rows, replace some, remove all, again and again: the number of changes, and of errors."""
-    rng, changes, errors = np.random.default_rng(1), 0, 0
+async def change(port: int, d: int, until: float) -> tuple[int, list[str]]:
+    """Add rows, replace some, remove all, again and again: the number of changes, and errors."""
+    rng, changes, errors = np.random.default_rng(1), 0, list[str]()
     while time.perf_counter() < until:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)  # one that idles is closed after a while
         rows = (rng.standard_normal((CHANGED, d)) / np.sqrt(d)).astype(np.float32).tolist()
-        right, answer = await exchange(reader, writer, request("add", {"rows": rows, "names": ["new"] * CHANGED}))
-        ids, errors = json.loads(answer).get("ids", []), errors + (not right)
+        wrong, answer = await exchange(reader, writer, request("add", {"rows": rows, "names": ["new"] * CHANGED}))
+        ids, found = json.loads(answer).get("ids", []), [wrong]
         for asked in (request("replace", {"ids": ids[:2], "rows": rows[2:4]}), request("remove", {"ids": ids})):
-            right, _ = await exchange(reader, writer, asked)
-            errors += not right
+            found.append((await exchange(reader, writer, asked))[0])
+        errors += [wrong for wrong in found if wrong is not None]
         changes += 3
         writer.close()
         await asyncio.sleep(0.05)
@@ -152,10 +159,12 @@ def bodies(thetas: np.ndarray, *, mixed: bool) -> list[bytes]:
     return found + [request("top-k", {"theta": int(i)}) for i in range(THETAS // 8 if mixed else 0)]
 
 
-def facts(latencies: list[float], seconds: float, errors: int) -> dict[str, Any]:
-    """Of one load."""
+def facts(latencies: list[float], seconds: float, errors: list[str]) -> dict[str, Any]:
+    """Of one load; what was wrong is printed."""
+    for wrong in errors[:SHOWN]:
+        print(wrong)
     p50, p99 = (np.quantile(latencies, [0.5, 0.99]) * 1e3).tolist()
-    return {"requests_per_second": len(latencies) / seconds, "p50_ms": p50, "p99_ms": p99, "errors": errors}
+    return {"requests_per_second": len(latencies) / seconds, "p50_ms": p50, "p99_ms": p99, "errors": len(errors)}
 
 
 def measure_load(path: Path, model: lg.LogLinear, thetas: np.ndarray, seconds: float) -> dict[str, Any]:

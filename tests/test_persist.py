@@ -323,7 +323,7 @@ from types import ModuleType
 import numpy as np
 
 package = sys.modules["lazygumbel"] = ModuleType("lazygumbel")  # an empty one: it starts quicker
-package.__path__ = [str(Path(sys.argv[1]).parent)]
+package.__path__ = [str(Path(sys.argv[1]).parents[1])]
 from lazygumbel._support import persist
 
 path, value, size = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

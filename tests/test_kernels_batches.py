@@ -1,0 +1,233 @@
+"""Compiled kernels against the NumPy reference: whole races, parts, helpers."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from time import monotonic, sleep
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from kernel_helpers import NOBODY, Case, case, copy_of, nobody, race_of, some
+from lazygumbel.kernels import compiled, reference, sharing
+from lazygumbel.kernels.batches import Batch, Few, First, Found
+from lazygumbel.kernels.decorators import door
+from lazygumbel.kernels.types import (
+    AWAITED,
+    BLOCK,
+    BYTES,
+    DESK,
+    FULL,
+    PACKED,
+    SHORT,
+    Asked,
+    Race,
+)
+
+_STATE = 1
+"""The entry of a desk that is zero while it is closed."""
+
+
+def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
+    """Thetas of several lengths, for which other rows are excluded."""
+    rng, index = np.random.default_rng(1), held.index
+    thetas = (rng.normal(size=(count, held.d)) * rng.lognormal(size=(count, 1))).astype(np.float32)
+    slots = [index.layout.slots(np.arange(b % 4)) for b in range(count)]
+    return (
+        index.asked(held.temperature, delta=1e-4, size=size),
+        Batch(
+            thetas,
+            np.array([index.quantiles(1e-4, float(np.linalg.norm(t)) / held.temperature) for t in thetas]),
+            rng.integers(2**63, size=(count, 2)).astype(np.uint64),
+            np.concatenate(slots),
+            np.cumsum([len(some) for some in slots]),
+            np.full(count, size),
+        ),
+        Found.room(count, size),
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("distinct", [False, True])
+@pytest.mark.parametrize("d", [3, 33])
+def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = case(d, (2, 2), 0.5, FULL)
+    asked, batch, found = batch_of(held, 12, 5)
+    expected, index, rules = Found.room(12, 5), held.index, (10**6, distinct)
+    monkeypatch.setattr("lazygumbel.indexes.partition.index._CACHED", 0 if together else 2**40)
+    for first, last in ((5, 12), (0, 5)):  # in whatever order
+        with index.rooms(last - first) as rooms:
+            assert (len(rooms.races) > 1) == together
+            compiled.race_thetas(index.stored, asked, batch, (first, last), rooms, NOBODY, rules, found)
+    reference.race_thetas(index.stored, asked, batch, (0, 12), rooms, NOBODY, rules, expected)
+    np.testing.assert_array_equal(found.positions, expected.positions)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    for name in ("drawn", "violations", "far"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert np.abs(found.rows - expected.rows).max() <= 1
+    for b in range(12):
+        assert not np.isin(found.positions[b], np.arange(b % 4)).any()
+
+
+def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
+    """Some rows without an index, of which the third, and so on, are dead."""
+    rows = np.random.default_rng(3).normal(size=(count, held.d)).astype(np.float32)
+    seeds = np.arange(len(thetas), dtype=np.uint64)
+    return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds, 100_000 + np.arange(count))
+
+
+@pytest.mark.parametrize("count", [0, 50])
+def test_keep_first(count: int) -> None:
+    """As the twin, and as the races of each part alone, of which the first to fire is taken."""
+    held = case(33, (2, 2), 0.5, FULL)
+    index, given = held.index, np.arange(held.index.features.n)
+    asked, batch, _ = batch_of(held, 6, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
+    few, results = few_of(held, batch.thetas, count), []
+    for twin in (compiled, reference):
+        first, alone = First.room(6, 4), []
+        for start, stop in ((3, 6), (0, 3)) if count else ():
+            twin.draw_few(few, (start, stop), first)
+        alone += [first.values.copy()] if count else []
+        for p in range(2):
+            each = batch._replace(seeds=batch.seeds + np.uint64(p))
+            found, ids = Found.room(6, 4), 1000 * (p + 1) + given
+            for thetas in ((3, 6), (0, 3)):
+                with index.rooms(3) as rooms:
+                    twin.race_thetas(index.stored, asked, each, thetas, rooms, NOBODY, (10**6, False), found)
+                twin.keep_first(found, each.wanted, thetas, ids, first)
+            alone.append(found.values)
+        np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
+        assert not first.undone.any() and (first.rows > count).all()
+        results.append(first)
+    found, expected = results
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(found.violations, expected.violations)
+    assert len(set((found.ids // 1000).ravel().tolist())) >= 2 + (count > 0)  # each part has won some
+
+
+def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None:
+    held = case(3, (2, 2), 0.5, FULL)
+    few = few_of(held, np.ones((1, 3), dtype=np.float32), 20)
+    first = First.room(1, 40_000)
+    compiled.draw_few(few, (0, 1), first)
+    weights = np.exp(few.rows.astype(np.float64).sum(axis=1) * few.scale)
+    counts = np.bincount(first.ids[0] - 100_000, minlength=20)
+    assert not counts[few.dead].any()
+    left = np.where(few.dead, 0.0, weights)[~few.dead]
+    assert chisquare(counts[~few.dead], 40_000 * left / left.sum()).pvalue > 1e-3
+    flat = left**0.9  # a control: another temperature
+    assert chisquare(counts[~few.dead], 40_000 * flat / flat.sum()).pvalue < 1e-6
+    mean = first.values.mean() - np.log(left.sum())  # Gumbel
+    assert abs(mean - np.euler_gamma) < 5 * np.pi / np.sqrt(6 * 40_000)
+
+
+def test_a_race_that_is_broken_off_is_undone() -> None:
+    held = case(33, (2, 2), 0.5, FULL)
+    asked, batch, _ = batch_of(held, 2, 4)
+    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
+    few = few_of(held, batch.thetas, 5)
+    ids, found, first = np.arange(held.index.features.n), Found.room(2, 4), First.room(2, 4)
+    compiled.draw_few(few, (0, 2), first)
+    with held.index.rooms(2) as rooms:
+        compiled.race_thetas(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, (0, False), found)
+    compiled.keep_first(found, batch.wanted, (0, 2), ids, first)
+    assert first.undone.all() and (first.ids >= 100_000).all()
+
+
+@contextmanager
+def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
+    """A thread that helps whenever it is called, until the end."""
+    asleep, bell = os.pipe()
+    os.close(bell)
+    compiled.serve(asleep, desk)  # returns at once; from now on it is compiled
+    os.close(asleep)
+    asleep, bell = os.pipe()
+    thread = Thread(target=compiled.serve, args=(asleep, desk))
+    thread.start()
+
+    def call() -> None:
+        desk[AWAITED] = 1
+        os.write(bell, b"!")
+
+    try:
+        yield call
+    finally:
+        desk[AWAITED] = 0
+        os.close(bell)
+        thread.join(timeout=60)
+        os.close(asleep)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])
+def test_enter(held: Case) -> None:
+    """Also at a desk to which nobody comes, and where ceilings are out of range at first."""
+    index, asked, found, powers = held.index, held.asked(), [], []
+    for enter, desk in ((compiled.enter, NOBODY), (compiled.enter, np.zeros(DESK, int)), (reference.enter, NOBODY)):
+        race = race_of(index, some)
+        _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, desk)
+        found.append(race)
+        powers.append(ceilings.power)
+    alone, awaited, twin = found
+    for name in ("ceilings", "weights", "sums"):
+        np.testing.assert_array_equal(getattr(alone, name), getattr(awaited, name))
+    np.testing.assert_allclose(twin.sums, alone.sums, rtol=2e-2)
+    np.testing.assert_allclose(powers, powers[0], rtol=1e-6)
+    assert (powers[0] > 1.0) == (held.temperature < 0.01)
+
+
+def test_a_helper_scans_what_lies_on_its_desk() -> None:
+    """All of it, if nobody else does."""
+    held, desk = case(33, (4, 3), 0.5, SHORT, FULL), np.zeros(DESK, dtype=np.int64)
+    run, _ = held.scanned(some)
+    twin = copy_of(run)
+    compiled.pack_race(twin.race)
+    open_desk, found = door(sharing.open_desk), []
+    with helper_at(desk) as call:
+        for work in (sharing.SCAN, sharing.BEST, sharing.SCAN):
+            if work == sharing.SCAN:
+                twin.race.weights[:], twin.race.sums[:], twin.race.ceilings[:] = 0.0, 0.0, 0
+            desk[sharing.ASKED] = 10
+            open_desk(twin, desk, work)
+            deadline = monotonic() + 60
+            while desk[_STATE] and monotonic() < deadline:
+                call()  # again: it may have lost patience before this thread came to open the desk
+                sleep(0.01)
+            found.append(desk[sharing.FOUND])
+            for name in ("ceilings", "weights", "sums"):
+                np.testing.assert_array_equal(getattr(twin.race, name), getattr(run.race, name))
+    assert found[0] == 0 < found[1]
+    half, count = len(twin.race.positions) // 2, found[1]
+    alone, _ = compiled.top_rows(copy_of(run), 10, np.zeros(DESK, dtype=np.int64))
+    np.testing.assert_array_equal(twin.race.positions[half : half + count], alone[len(alone) - count :])
+    assert set(compiled.top_rows(run, 10, NOBODY)[0].tolist()) & set(alone.tolist())
+
+
+def test_a_helper_who_comes_late_touches_nothing() -> None:
+    desk = np.zeros(DESK, dtype=np.int64)
+    desk[8:] = -1  # no addresses: to read a run from here would end the process
+    with helper_at(desk) as call:
+        for _ in range(20):
+            call()
+            desk[AWAITED] = 0
+
+
+def test_what_is_packed_is_read_back() -> None:
+    """By kernels that take words: their answers are of the tuples that were packed last."""
+    held = case(33, (4, 3), 0.5, SHORT, FULL)
+    stored, race = held.index.stored, race_of(held.index, nobody)
+    fewer = stored._replace(alive=np.zeros_like(stored.alive), words=np.zeros(PACKED, dtype=np.int64))
+    fewer.alive.flags.writeable = False
+    compiled.pack_stored(fewer)
+    for packed, expected in ((fewer, 0), (stored, stored.alive)):
+        race.changed[0] = -1
+        compiled.open_race(packed, nobody, race)
+        np.testing.assert_array_equal(race.alive, expected)
+    other = Race(*(array.copy() for array in race))
+    compiled.pack_race(other)
+    compiled.open_race(stored, np.arange(BLOCK), other)
+    assert other.alive[0] == 0 and race.alive[0] == stored.alive[0]

@@ -161,7 +161,7 @@ class Distribution(Verbs):
         chosen, query = self._estimator(method, rel_err), self.query(exclude)
         seen = self._shape(_look(chosen, query, _logit, rng))
         # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
-        norms = np.linalg.norm(query.thetas.astype(np.float64), axis=1).reshape(self.batch_shape)
+        norms = query.norms.reshape(self.batch_shape)
         bound = np.asarray(seen.bound * (1 + norms * query.features.max_norm / query.temperature))
         return Estimate.of_expectation(seen.moments, seen.rows, seen.grounds, bound)
 

@@ -6,7 +6,6 @@ scans of all parts, and kernels keep what fires first.
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
-from lazygumbel.methods.dense import patience_of
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason, grounds
@@ -108,25 +106,18 @@ class LiveDistribution(MergedDistribution):
         """All parts, of which the first is the large one."""
         parts, thetas = self._segments, self._thetas
         seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts))).reshape(len(parts), len(thetas), 3)
-        nothing = (NOTHING,) * len(thetas)
-        heats = [
-            Heat.of(part.shown, Query(part.shown, thetas, self.temperature, nothing), rules, seeds[p])
-            for p, part in enumerate(parts)
-            if isinstance(part.shown, PartitionIndex)
-        ]
+        coded = [part.shown for part in parts if isinstance(part.shown, PartitionIndex)]
+        query = Query(coded[0], thetas, self.temperature, (NOTHING,) * len(thetas))
+        heats = [Heat.of(coded[0], query, rules, seeds[0])]
+        heats += [heats[0].beside(index, seeds[p]) for p, index in enumerate(coded[1:], 1)]
         few, first = self._few(seeds[-1, :, 0]), First.room(len(thetas), rules.size)
 
         def run(start: int, stop: int) -> None:
-            with ExitStack() as stack:
-                rooms = [stack.enter_context(heat.index.rooms(stop - start)) for heat in heats]
-                desk = stack.enter_context(helped(heats[0].shares))
+            with helped(heats[0].shares) as desk:
                 if len(few.rows):
                     kernels.draw_few(few, (start, stop), first)
-                for heat, mine, part in zip(heats, rooms, parts, strict=False):
-                    rule = patience_of(heat.query), False
-                    kernels.race_thetas(
-                        heat.index.stored, heat.asked, heat.batch, (start, stop), mine, desk, rule, heat.found
-                    )
+                for heat, part in zip(heats, parts, strict=False):
+                    heat.run(start, stop, desk)
                     kernels.keep_first(heat.found, heat.batch.wanted, (start, stop), part.stored_ids, first)
 
         in_turns(run, len(thetas))

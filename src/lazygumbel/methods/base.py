@@ -6,6 +6,7 @@ looks at some rows and returns weighted sums (`Moments`), from which log Z, expe
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -103,6 +104,11 @@ class Query:
     def size(self) -> int:
         """Number of thetas."""
         return len(self.thetas)
+
+    @cached_property
+    def norms(self) -> Floats:
+        """Of thetas, (B,)."""
+        return np.sqrt(np.einsum("bd,bd->b", self.thetas, self.thetas, dtype=np.float64))
 
     def left(self, b: int) -> int:
         """Number of rows that can be drawn for theta b."""

@@ -1,7 +1,7 @@
 """A race with ceilings of every theta of a batch: what `Bounded`, `Calibrated` and `Exhaustive` have in common."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import NamedTuple, TypeVar
 
@@ -94,10 +94,24 @@ class Heat:
         found = Found.room(query.size, rules.size + rules.distinct)
         return cls(index, query, rules, asked, _batch(index, query, rules, seeds), found, seeds[:, 2])
 
+    def beside(self, index: PartitionIndex, seeds: npt.NDArray[np.uint64]) -> "Heat":
+        """The same over an index that shares rotation and codebooks, with nothing excluded and draws independent."""
+        quantiles = _quantiles(index, self.query, self.rules)
+        batch = self.batch._replace(quantiles=quantiles, seeds=np.ascontiguousarray(seeds[:, :2]))
+        query, found = replace(self.query, index=index), Found.room(self.query.size, self.rules.size)
+        return Heat(index, query, self.rules, self.asked, batch, found, seeds[:, 2])
+
     @property
     def shares(self) -> bool:
         """Whether a helper should share the scan."""
         return self.rules.calibration is None and self.index.shares(self.query.size)
+
+    def run(self, first: int, last: int, desk: Ints) -> None:
+        """Some of the races, on this thread and that of a helper."""
+        index, rule = self.index, (patience_of(self.query), self.rules.distinct)
+        taken = index.take_rooms(last - first)
+        kernels.race_thetas(index.stored, self.asked, self.batch, (first, last), taken[0], desk, rule, self.found)
+        index.give_back(taken)
 
     def drawn(self, b: int) -> Drawn:
         """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
@@ -119,11 +133,10 @@ class Heat:
 def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
     """Race every theta of a query. Distinct rows are one more than asked for, if there are as many."""
     heat = Heat.of(index, query, rules, seeds_of(rng.bytes(24 * query.size)))
-    each = patience_of(query), rules.distinct
 
     def run(first: int, last: int) -> None:
-        with index.rooms(last - first) as rooms, helped(heat.shares) as desk:
-            kernels.race_thetas(index.stored, heat.asked, heat.batch, (first, last), rooms, desk, each, heat.found)
+        with helped(heat.shares) as desk:
+            heat.run(first, last, desk)
 
     in_turns(run, query.size)
     return [heat.drawn(b) for b in range(query.size)]
@@ -146,16 +159,20 @@ def in_turns(run: Callable[[int, int], None], thetas: int) -> None:
 def _batch(index: PartitionIndex, query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> Batch:
     """What kernels are asked."""
     size = query.size
-    norms = np.sqrt(np.einsum("bd,bd->b", query.thetas, query.thetas, dtype=np.float64))
-    quantiles = [index.quantiles(rules.delta, norm / query.temperature) for norm in norms.tolist()]
     wanted, excluded, ends = np.full(size, rules.size + rules.distinct), _NOTHING, np.zeros(size, dtype=np.int64)
     if any(map(len, query.excluded)):
         slots = [index.slots(ids) for ids in query.excluded]
         excluded, ends = np.concatenate(slots), np.cumsum([len(some) for some in slots], dtype=np.int64)
     if rules.distinct:
         wanted = np.minimum(wanted, [query.left(b) for b in range(size)])
-    ceilings = np.array(quantiles).reshape(size, 2)
-    return Batch(query.thetas, ceilings, np.ascontiguousarray(seeds[:, :2]), excluded, ends, wanted)
+    quantiles = _quantiles(index, query, rules)
+    return Batch(query.thetas, quantiles, np.ascontiguousarray(seeds[:, :2]), excluded, ends, wanted)
+
+
+def _quantiles(index: PartitionIndex, query: Query, rules: Rules) -> Floats:
+    """Of each theta, (B, 2)."""
+    norms = query.norms / query.temperature
+    return np.array([index.quantiles(rules.delta, norm) for norm in norms.tolist()]).reshape(query.size, 2)
 
 
 def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:
@@ -195,8 +212,7 @@ def pack_ordered(query: Query, drawn: Sequence[Drawn], size: int) -> OrderedDraw
 def ceilings_of(query: Query, method: object, delta: float, calibration: Calibration | None, seed: int) -> Floats:
     """Ceilings of the logits of one theta, by id, as one draw with this seed has them; inf where rows are scored."""
     index = partition_of(query, method)
-    norm = float(np.linalg.norm(query.thetas[0].astype(np.float64)))
-    quantiles = index.quantiles(delta, norm / query.temperature)
+    quantiles = index.quantiles(delta, float(query.norms[0]) / query.temperature)
     asked = index.asked(query.temperature, delta=delta, size=1, calibration=calibration)
     asked = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
     with index.enter(query.thetas[0], asked, seed=seed, excluded=index.slots(query.excluded[0])) as entered:

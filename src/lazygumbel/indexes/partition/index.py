@@ -368,20 +368,21 @@ class PartitionIndex:
         yield race
         self._spare.append(race)
 
-    @contextmanager
-    def rooms(self, thetas: int) -> Generator[Rooms]:
+    def take_rooms(self, thetas: int) -> tuple[Rooms, list[Race]]:
         """Room for the races of a part of a batch: of several at once, if codes have to come from memory."""
         together = min(thetas, _TOGETHER) if self.coding.sketch.codes.nbytes > _CACHED else 1
         spare = self._spare_rooms.setdefault(together, deque[tuple[Rooms, list[Race]]](maxlen=_SPARE))
         try:
-            rooms, races = spare.pop()
+            return spare.pop()
         except IndexError:
             races = [Race.room(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
-        yield rooms
-        spare.append((rooms, races))
+            return Rooms.of(races, self.cells, self.coder.parts[1], self.features.d), races
+
+    def give_back(self, taken: tuple[Rooms, list[Race]]) -> None:
+        """For the next: not after an interruption, which may leave a race half open."""
+        self._spare_rooms[len(taken[1])].append(taken)
 
     @property
     def order(self) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from kernel_helpers import NOBODY, Case, case, copy_of, nobody, race_of, some
 from lazygumbel.kernels import compiled, reference, sharing
-from lazygumbel.kernels.batches import Batch, Few, First, Found
+from lazygumbel.kernels.batches import Batch, Few, Found
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.types import (
     AWAITED,
@@ -39,14 +39,23 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
         index.asked(held.temperature, delta=1e-4, size=size),
         Batch(
             thetas,
-            np.array([index.quantiles(1e-4, float(np.linalg.norm(t)) / held.temperature) for t in thetas]),
-            rng.integers(2**63, size=(count, 2)).astype(np.uint64),
+            np.array([[index.quantiles(1e-4, float(np.linalg.norm(t)) / held.temperature) for t in thetas]]),
+            rng.integers(2**63, size=(1, count, 2)).astype(np.uint64),
             np.concatenate(slots),
             np.cumsum([len(some) for some in slots]),
             np.full(count, size),
         ),
-        Found.room(count, size),
+        Found.room(1, count, size),
     )
+
+
+def same(found: Found, expected: Found) -> None:
+    """But for rounding."""
+    np.testing.assert_array_equal(found.positions, expected.positions)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
+    for name in ("drawn", "violations", "far"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert np.abs(found.rows - expected.rows).max() <= 1
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -55,87 +64,88 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
 def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     held = case(d, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 12, 5)
-    expected, index, rules = Found.room(12, 5), held.index, (10**6, distinct)
+    expected, index, rules = Found.room(1, 12, 5), held.index, (np.array([10**6]), distinct)
     monkeypatch.setattr("lazygumbel.indexes.partition.index._CACHED", 0 if together else 2**40)
     for first, last in ((5, 12), (0, 5)):  # in whatever order
-        with index.rooms(last - first) as rooms:
-            assert (len(rooms.races) > 1) == together
-            compiled.race_thetas(index.stored, asked, batch, (first, last), rooms, NOBODY, rules, found)
-    reference.race_thetas(index.stored, asked, batch, (0, 12), rooms, NOBODY, rules, expected)
-    np.testing.assert_array_equal(found.positions, expected.positions)
-    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
-    for name in ("drawn", "violations", "far"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert np.abs(found.rows - expected.rows).max() <= 1
+        rooms, races = index.take_rooms(last - first)
+        assert (len(races) > 1) == together
+        compiled.race_thetas([index.stored], asked, batch, (first, last), [rooms], NOBODY, rules, found)
+    reference.race_thetas([index.stored], asked, batch, (0, 12), [rooms], NOBODY, rules, expected)
+    same(found, expected)
     for b in range(12):
-        assert not np.isin(found.positions[b], np.arange(b % 4)).any()
+        assert not np.isin(found.positions[0, b], np.arange(b % 4)).any()
+
+
+def test_parts_are_raced_as_each_alone() -> None:
+    held = [case(33, (2, 2), 0.5, FULL), case(33, (2, 2), 0.5, BYTES)]
+    indexes, rules = [one.index for one in held], (np.array([10**6, 10**6]), False)
+    asked, one, _ = batch_of(held[0], 6, 4)
+    batch = one._replace(
+        quantiles=np.concatenate([one.quantiles, one.quantiles + 0.5]),
+        seeds=np.concatenate([one.seeds, one.seeds + np.uint64(1)]),
+        excluded=one.excluded[:0],
+        ends=np.zeros(6, dtype=np.int64),
+    )
+    found, expected = Found.room(2, 6, 4), Found.room(2, 6, 4)
+    taken = [index.take_rooms(1) for index in indexes]  # with the races, of which rooms only know the addresses
+    stored, rooms = [index.stored for index in indexes], [one for one, _ in taken]
+    compiled.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, found)
+    reference.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, expected)
+    same(found, expected)
+    for p in range(2):
+        alone, mine = Found.room(1, 6, 4), slice(p, p + 1)
+        each = batch._replace(quantiles=batch.quantiles[mine], seeds=batch.seeds[mine])
+        compiled.race_thetas(stored[mine], asked, each, (0, 6), rooms[mine], NOBODY, (rules[0][mine], False), alone)
+        np.testing.assert_array_equal(found.values[p], alone.values[0])
+        np.testing.assert_array_equal(found.positions[p], alone.positions[0])
 
 
 def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
     """Some rows without an index, of which the third, and so on, are dead."""
     rows = np.random.default_rng(3).normal(size=(count, held.d)).astype(np.float32)
     seeds = np.arange(len(thetas), dtype=np.uint64)
-    return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds, 100_000 + np.arange(count))
+    return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds)
 
 
-@pytest.mark.parametrize("count", [0, 50])
-def test_keep_first(count: int) -> None:
-    """As the twin, and as the races of each part alone, of which the first to fire is taken."""
+def few_drawn(few: Few, twin, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and values of so many draws of every theta."""
+    shape = len(few.thetas), size
+    found = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+    for thetas in ((shape[0] // 2, shape[0]), (0, shape[0] // 2)):  # in whatever order
+        twin.draw_few(few, thetas, *found)
+    return found
+
+
+def test_draw_few_equals_the_reference() -> None:
     held = case(33, (2, 2), 0.5, FULL)
-    index, given = held.index, np.arange(held.index.features.n)
-    asked, batch, _ = batch_of(held, 6, 4)
-    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(6, dtype=np.int64))
-    few, results = few_of(held, batch.thetas, count), []
-    for twin in (compiled, reference):
-        first, alone = First.room(6, 4), []
-        for start, stop in ((3, 6), (0, 3)) if count else ():
-            twin.draw_few(few, (start, stop), first)
-        alone += [first.values.copy()] if count else []
-        for p in range(2):
-            each = batch._replace(seeds=batch.seeds + np.uint64(p))
-            found, ids = Found.room(6, 4), 1000 * (p + 1) + given
-            for thetas in ((3, 6), (0, 3)):
-                with index.rooms(3) as rooms:
-                    twin.race_thetas(index.stored, asked, each, thetas, rooms, NOBODY, (10**6, False), found)
-                twin.keep_first(found, each.wanted, thetas, ids, first)
-            alone.append(found.values)
-        np.testing.assert_array_equal(first.values, np.max(alone, axis=0))
-        assert not first.undone.any() and (first.rows > count).all()
-        results.append(first)
-    found, expected = results
-    np.testing.assert_array_equal(found.ids, expected.ids)
-    np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
-    np.testing.assert_array_equal(found.violations, expected.violations)
-    assert len(set((found.ids // 1000).ravel().tolist())) >= 2 + (count > 0)  # each part has won some
+    few = few_of(held, batch_of(held, 6, 4)[1].thetas, 50)
+    (places, values), (expected, right) = (few_drawn(few, twin, 4) for twin in (compiled, reference))
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_allclose(values, right, rtol=1e-4, atol=1e-3)
+    assert len(np.unique(places)) > 2
 
 
 def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None:
     held = case(3, (2, 2), 0.5, FULL)
     few = few_of(held, np.ones((1, 3), dtype=np.float32), 20)
-    first = First.room(1, 40_000)
-    compiled.draw_few(few, (0, 1), first)
+    places, values = few_drawn(few, compiled, 40_000)
     weights = np.exp(few.rows.astype(np.float64).sum(axis=1) * few.scale)
-    counts = np.bincount(first.ids[0] - 100_000, minlength=20)
+    counts = np.bincount(places[0], minlength=20)
     assert not counts[few.dead].any()
     left = np.where(few.dead, 0.0, weights)[~few.dead]
     assert chisquare(counts[~few.dead], 40_000 * left / left.sum()).pvalue > 1e-3
     flat = left**0.9  # a control: another temperature
     assert chisquare(counts[~few.dead], 40_000 * flat / flat.sum()).pvalue < 1e-6
-    mean = first.values.mean() - np.log(left.sum())  # Gumbel
+    mean = values.mean() - np.log(left.sum())  # Gumbel
     assert abs(mean - np.euler_gamma) < 5 * np.pi / np.sqrt(6 * 40_000)
 
 
-def test_a_race_that_is_broken_off_is_undone() -> None:
+def test_a_race_that_is_broken_off_has_too_few_draws() -> None:
     held = case(33, (2, 2), 0.5, FULL)
-    asked, batch, _ = batch_of(held, 2, 4)
-    batch = batch._replace(excluded=batch.excluded[:0], ends=np.zeros(2, dtype=np.int64))
-    few = few_of(held, batch.thetas, 5)
-    ids, found, first = np.arange(held.index.features.n), Found.room(2, 4), First.room(2, 4)
-    compiled.draw_few(few, (0, 2), first)
-    with held.index.rooms(2) as rooms:
-        compiled.race_thetas(held.index.stored, asked, batch, (0, 2), rooms, NOBODY, (0, False), found)
-    compiled.keep_first(found, batch.wanted, (0, 2), ids, first)
-    assert first.undone.all() and (first.ids >= 100_000).all()
+    asked, batch, found = batch_of(held, 2, 4)
+    (rooms, _), rules = held.index.take_rooms(2), (np.array([0]), False)
+    compiled.race_thetas([held.index.stored], asked, batch, (0, 2), [rooms], NOBODY, rules, found)
+    assert (found.drawn < batch.wanted).all()
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def test_draws_follow_the_softmax_of_the_rows_that_are_left(changed, method):
 def test_draws_that_are_broken_off_are_finished_by_a_dense_pass(monkeypatch, thetas):
     model, held = churned(PartitionIndex)
     ids, whole = fresh(held)
-    monkeypatch.setattr("lazygumbel.live.drawing.patience_of", lambda _: 0)
+    monkeypatch.setattr("lazygumbel.methods.racing.patience_of", lambda _: 0)
     drawn = model(thetas).sample(20_000, rng=3)
     assert (drawn.rows >= len(held)).all() and drawn.label in ("exact", "bounded")
     expected = np.exp(

@@ -5,55 +5,55 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Batch", "Few", "First", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
+__all__ = ["Batch", "Few", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
 
 
 class Batch(NamedTuple):
-    """Thetas that are asked for, and what differs between them."""
+    """Thetas that are asked for over the rows of some parts, and what differs between them."""
 
     thetas: npt.NDArray[np.float32]
     """(B, d)"""
     quantiles: npt.NDArray[np.float64]
-    """See `Asked`, (B, 2)."""
+    """See `Asked`, (P, B, 2)."""
     seeds: npt.NDArray[np.uint64]
-    """For the rounding of tables, and for the race, (B, 2)."""
+    """For the rounding of tables, and for the race, (P, B, 2)."""
     excluded: npt.NDArray[np.int64]
-    """Slots of rows that may not be drawn, those of theta b up to ends[b]."""
+    """Slots, in every part, of rows that may not be drawn, those of theta b up to ends[b]."""
     ends: npt.NDArray[np.int64]
     """(B,)"""
     wanted: npt.NDArray[np.int64]
-    """How many rows are to be drawn, (B,)."""
+    """How many rows are to be drawn from every part, (B,)."""
 
 
 class Found(NamedTuple):
-    """What races of a batch found; a race with too few draws was broken off."""
+    """What races of a batch found in each part; a race with too few draws was broken off."""
 
     positions: npt.NDArray[np.int64]
-    """(B, size)"""
+    """(P, B, size)"""
     values: npt.NDArray[np.float64]
-    """Perturbed logits, (B, size)."""
+    """Perturbed logits, (P, B, size)."""
     drawn: npt.NDArray[np.int64]
-    """(B,)"""
+    """(P, B)"""
     passed: npt.NDArray[np.float64]
-    """Logarithm of the time since the last of them, (B,)."""
+    """Logarithm of the time since the last of them, (P, B)."""
     rows: npt.NDArray[np.int64]
-    """Scored, (B,)."""
+    """Scored, (P, B)."""
     violations: npt.NDArray[np.int64]
-    """Ceilings found too low, (B,)."""
+    """Ceilings found too low, (P, B)."""
     far: npt.NDArray[np.bool_]
-    """Whether some cells have one ceiling, (B,)."""
+    """Whether some cells have one ceiling, (P, B)."""
 
     @classmethod
-    def room(cls, thetas: int, size: int) -> "Found":
-        """For so many thetas and draws."""
-        whole = (np.zeros(thetas, dtype=np.int64) for _ in range(3))
-        positions, values = np.empty((thetas, size), dtype=np.int64), np.empty((thetas, size))
-        drawn, rows, violations = whole
-        return cls(positions, values, drawn, np.empty(thetas), rows, violations, np.zeros(thetas, dtype=np.bool_))
+    def room(cls, parts: int, thetas: int, size: int) -> "Found":
+        """For so many parts, thetas and draws."""
+        drawn, rows, violations = np.zeros((3, parts, thetas), dtype=np.int64)
+        positions, values = np.zeros((parts, thetas, size), dtype=np.int64), np.empty((parts, thetas, size))
+        far = np.zeros((parts, thetas), dtype=np.bool_)
+        return cls(positions, values, drawn, np.empty((parts, thetas)), rows, violations, far)
 
 
 class Few(NamedTuple):
-    """Thetas over rows so few that every one is scored, and what is drawn of them."""
+    """Thetas over rows so few that every one is scored."""
 
     rows: npt.NDArray[np.float32]
     """(m, d)"""
@@ -65,30 +65,6 @@ class Few(NamedTuple):
     """Inner products times this are logits, natural ones."""
     seeds: npt.NDArray[np.uint64]
     """(B,)"""
-    ids: npt.NDArray[np.int64]
-    """(m,)"""
-
-
-class First(NamedTuple):
-    """Of each draw what fired first, in whichever part."""
-
-    ids: npt.NDArray[np.int64]
-    """(B, size)"""
-    values: npt.NDArray[np.float64]
-    """Perturbed logits, (B, size)."""
-    rows: npt.NDArray[np.int64]
-    """Scored, (B,)."""
-    violations: npt.NDArray[np.int64]
-    """Ceilings found too low, (B,)."""
-    undone: npt.NDArray[np.bool_]
-    """Whether some part drew too few, (B,)."""
-
-    @classmethod
-    def room(cls, thetas: int, size: int) -> "First":
-        """For so many thetas and draws: nothing has fired."""
-        rows, violations = np.zeros((2, thetas), dtype=np.int64)
-        ids, values = np.zeros((thetas, size), dtype=np.int64), np.full((thetas, size), -np.inf)
-        return cls(ids, values, rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
 class Sample(NamedTuple):

@@ -5,6 +5,7 @@ named tuple Numba runs Python code, and takes for granted that it does not fail:
 process. So what comes back from compiled code has no names, and gets them here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import numpy.typing as npt
 from lazygumbel.kernels import codes, contest, strata, top
 from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Weighed
 from lazygumbel.kernels.decorators import door, exact_kernel
-from lazygumbel.kernels.packed import pack_race, pack_stored, read_race, read_stored
+from lazygumbel.kernels.packed import pack_race, pack_rooms, pack_stored, read_race, read_stored
 from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Rooms, Run, Stored, Theta
 
 __all__ = [
     "enter",
     "open_race",
     "pack_race",
+    "pack_rooms",
     "pack_stored",
     "prepare",
     "race_thetas",
@@ -65,16 +67,20 @@ def enter(
 
 
 def race_thetas(
-    stored: Stored,
+    stored: Sequence[Stored],
     asked: Asked,
     batch: Batch,
-    part: tuple[int, int],
-    rooms: Rooms,
+    thetas: tuple[int, int],
+    rooms: Sequence[Rooms],
     desk: _Ints,
-    rules: tuple[int, bool],
+    rules: tuple[_Ints, bool],
     found: Found,
 ) -> None:
-    contest.race_thetas(stored.words, asked, batch, part, rooms, desk, rules, found)
+    contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, rules, found)
+
+
+def _words(packed: Sequence[Stored] | Sequence[Rooms]) -> _Ints:
+    return packed[0].words[None] if len(packed) == 1 else np.array([one.words for one in packed])
 
 
 def sample_theta(

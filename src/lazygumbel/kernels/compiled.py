@@ -5,6 +5,7 @@ from lazygumbel.kernels.boxing import (
     enter,
     open_race,
     pack_race,
+    pack_rooms,
     pack_stored,
     prepare,
     race_thetas,
@@ -15,7 +16,7 @@ from lazygumbel.kernels.boxing import (
 )
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
-from lazygumbel.kernels.parts import draw_few, keep_first
+from lazygumbel.kernels.few import draw_few
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 
 __all__ = [
@@ -28,11 +29,11 @@ __all__ = [
     "enter",
     "gather_dot",
     "interleave",
-    "keep_first",
     "lookup_tables",
     "move_codes",
     "open_race",
     "pack_race",
+    "pack_rooms",
     "pack_stored",
     "prepare",
     "race_thetas",

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.batches import Batch, Found
 from lazygumbel.kernels.codes import prepare, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
-from lazygumbel.kernels.packed import read_race, read_run, read_stored, write_run
+from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
 from lazygumbel.kernels.sharing import scan_shared
 from lazygumbel.kernels.types import (
@@ -125,23 +125,39 @@ def _scan_together(rooms: Rooms, count: int) -> None:
 
 @exact_kernel
 def race_thetas(
-    stored_words: _Ints,
+    stored: _Ints,
     asked: Asked,
     batch: Batch,
-    part: tuple[int, int],
-    rooms: Rooms,
+    thetas: tuple[int, int],
+    rooms: _Ints,
     desk: _Ints,
-    rules: tuple[int, bool],
+    rules: tuple[_Ints, bool],
     found: Found,
 ) -> None:
     """Of packed tuples: see `boxing`. So `sample_theta` and `top_theta`."""
-    stored, together = read_stored(stored_words), rooms.races.shape[0]
-    for first in range(part[0], part[1], together):
-        count = min(together, part[1] - first)
+    for p in range(stored.shape[0]):
+        span, held, mine = (p, thetas[0], thetas[1]), read_stored(stored[p]), read_rooms(rooms[p])
+        _race_part(held, asked, batch, span, mine, desk, rules, found)
+
+
+@part
+def _race_part(
+    stored: Stored,
+    asked: Asked,
+    batch: Batch,
+    span: tuple[int, int, int],
+    rooms: Rooms,
+    desk: _Ints,
+    rules: tuple[_Ints, bool],
+    found: Found,
+) -> None:
+    p, together = span[0], rooms.races.shape[0]
+    for first in range(span[1], span[2], together):
+        count = min(together, span[2] - first)
         for g in range(count):
             b, race = first + g, read_race(rooms.races[g])
             open_race(stored, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
-            one = prepare(stored.coded, batch.thetas[b], _asked_of(asked, batch, b), 1.0, batch.seeds[b, 0])
+            one = prepare(stored.coded, batch.thetas[b], _asked_of(asked, batch, p, b), 1.0, batch.seeds[p, b, 0])
             theta, ceilings = _hold(rooms, g, one[0], one[1], one[2])
             write_run(rooms.runs[g], run_of(stored, theta, ceilings, race))
         if count == 1:
@@ -149,9 +165,9 @@ def race_thetas(
         else:
             _scan_together(rooms, count)
         for g in range(count):
-            b, facts = first + g, rooms.facts[g]
+            facts = rooms.facts[g]
             outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
-            _race_theta(stored, _asked_of(asked, batch, b), batch, b, read_run(rooms.runs[g]), outlook, rules, found)
+            _race_theta(stored, asked, batch, (p, first + g), read_run(rooms.runs[g]), outlook, rules, found)
 
 
 @part
@@ -159,30 +175,32 @@ def _race_theta(
     stored: Stored,
     asked: Asked,
     batch: Batch,
-    b: int,
+    at: tuple[int, int],
     run: Run,
     outlook: Outlook,
-    rules: tuple[int, bool],
+    rules: tuple[_Ints, bool],
     found: Found,
 ) -> None:
+    p, b = at
     race, wanted, drawn, time = run.race, batch.wanted[b], 0, 0.0
     if _out_of_range(outlook, race):
-        theta, ceilings, facts = _enter_tempered(stored, asked, batch.thetas[b], batch.seeds[b, 0], race, outlook)
+        one, seed = _asked_of(asked, batch, p, b), batch.seeds[p, b, 0]
+        theta, ceilings, facts = _enter_tempered(stored, one, batch.thetas[b], seed, race, outlook)
         run, outlook = run_of(stored, theta, ceilings, race), Outlook(*facts)
-    positions, values = found.positions[b, :wanted], found.values[b, :wanted]
+    positions, values = found.positions[p, b, :wanted], found.values[p, b, :wanted]
     if settle(run, outlook, wanted):
-        drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
-    found.drawn[b], found.far[b] = drawn, outlook.far
-    found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-    found.rows[b], found.violations[b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
+        drawn, time = draw(run, batch.seeds[p, b, 1], (rules[0][p], rules[1]), positions, values)
+    found.drawn[p, b], found.far[p, b] = drawn, outlook.far
+    found.passed[p, b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+    found.rows[p, b], found.violations[p, b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
 
 
 @part
-def _asked_of(asked: Asked, batch: Batch, b: int) -> Asked:
-    first = batch.quantiles[b, 0]
+def _asked_of(asked: Asked, batch: Batch, p: int, b: int) -> Asked:
+    first = batch.quantiles[p, b, 0]
     return Asked(
         asked.scale,
-        (first, batch.quantiles[b, 1]),
+        (first, batch.quantiles[p, b, 1]),
         asked.rounding,
         asked.far,
         asked.order,

@@ -12,9 +12,9 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from lazygumbel.kernels.decorators import exact_kernel
-from lazygumbel.kernels.types import PACKED, Ceilings, Coded, Race, Rows, Run, Sketch, Stored, Theta
+from lazygumbel.kernels.types import PACKED, Ceilings, Coded, Race, Rooms, Rows, Run, Sketch, Stored, Theta
 
-__all__ = ["pack_race", "pack_stored", "read_race", "read_run", "read_stored", "write_run"]
+__all__ = ["pack_race", "pack_rooms", "pack_stored", "read_race", "read_rooms", "read_run", "read_stored", "write_run"]
 
 
 def _array(kind: Any, dimensions: int, *, kept: bool = True) -> Any:
@@ -74,6 +74,18 @@ _CEILINGS = _tuple(
     *(_Double,) * 3,
 )
 _RUN = _tuple(Run, _SKETCH, _ROWS, _THETA, _CEILINGS, _RACE)
+_ROOMS = _tuple(
+    Rooms,
+    *(_array(_Whole, 2, kept=False),) * 2,
+    _array(_Double, 2, kept=False),
+    *(_array(_Float, 2, kept=False),) * 2,
+    _array(_Byte, 3, kept=False),
+    _array(_Float, 2, kept=False),
+    _array(_Byte, 2, kept=False),
+    _array(types.int8, 2, kept=False),
+    _array(_Double, 2, kept=False),
+    _WORDS,
+)
 
 
 def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -120,8 +132,8 @@ def _writer(kind: Any) -> Any:
     return write
 
 
-read_stored, read_race, read_run = map(_reader, (_STORED, _RACE, _RUN))
-write_run, _write_stored, _write_race = map(_writer, (_RUN, _STORED, _RACE))
+read_stored, read_race, read_run, read_rooms = map(_reader, (_STORED, _RACE, _RUN, _ROOMS))
+write_run, _write_stored, _write_race, _write_rooms = map(_writer, (_RUN, _STORED, _RACE, _ROOMS))
 
 
 @exact_kernel
@@ -132,3 +144,8 @@ def pack_stored(stored: Stored) -> None:
 @exact_kernel
 def pack_race(race: Race) -> None:
     _write_race(race.words, race)
+
+
+@exact_kernel
+def pack_rooms(rooms: Rooms) -> None:
+    _write_rooms(rooms.words, rooms)

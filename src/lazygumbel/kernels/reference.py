@@ -1,11 +1,12 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
+from collections.abc import Sequence
 from math import ceil, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Batch, Few, First, Found, Sample, Sampled, Weighed
+from lazygumbel.kernels.batches import Batch, Few, Found, Sample, Sampled, Weighed
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -48,11 +49,11 @@ __all__ = [
     "enter",
     "gather_dot",
     "interleave",
-    "keep_first",
     "lookup_tables",
     "move_codes",
     "open_race",
     "pack_race",
+    "pack_rooms",
     "pack_stored",
     "prepare",
     "race_thetas",
@@ -542,6 +543,10 @@ def pack_race(race: Race) -> None:
     """Likewise of the room of a race."""
 
 
+def pack_rooms(rooms: Rooms) -> None:
+    """Likewise of the rooms of several races."""
+
+
 def serve(descriptor: int, desk: Ints) -> None:
     """Take a share of the scans that are laid on a desk, whenever a byte comes through a pipe: see `sharing`. Here
     scans are not shared."""
@@ -580,61 +585,45 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
 
 
 def race_thetas(
-    stored: Stored,
+    stored: Sequence[Stored],
     asked: Asked,
     batch: Batch,
-    part: tuple[int, int],
-    rooms: Rooms,  # noqa: ARG001
+    thetas: tuple[int, int],
+    rooms: Sequence[Rooms],  # noqa: ARG001
     desk: Ints,
-    rules: tuple[int, bool],
+    rules: tuple[Ints, bool],
     found: Found,
 ) -> None:
-    """Race some thetas of a batch, from the first of `part` to before the last. `rules` are those of `draw`.
-    `asked.slope` is in units of the first quantile of each theta. In `rooms` compiled code keeps what it needs; here
-    it is made anew."""
-    for b in range(*part):
-        race = Race.room(stored)
-        quantiles = float(batch.quantiles[b, 0]), float(batch.quantiles[b, 1])
-        one = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
-        open_race(stored, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
-        theta, ceilings, outlook = enter(stored, one, batch.thetas[b], batch.seeds[b, 0], race, desk)
-        run, wanted, drawn, time = Run(stored.sketch, stored.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
-        if settle(run, outlook, wanted):
-            positions, values = found.positions[b, :wanted], found.values[b, :wanted]
-            drawn, time = draw(run, batch.seeds[b, 1], rules, positions, values)
-        found.drawn[b], found.far[b] = drawn, outlook.far
-        found.passed[b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-        found.rows[b], found.violations[b] = race.state[SCORED], race.state[VIOLATIONS]
+    """Race some thetas of a batch, from the first of `thetas` to before the last, in every part. `rules` are those of
+    `draw`, with a patience for each part. `asked.slope` is in units of the first quantile of each theta. In `rooms`
+    compiled code keeps what it needs; here it is made anew."""
+    for p, held in enumerate(stored):
+        for b in range(*thetas):
+            at, race = (p, b), Race.room(held)
+            first, second = batch.quantiles[at].tolist()
+            one = asked._replace(quantiles=(first, second), slope=asked.slope * first)
+            open_race(held, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
+            theta, ceilings, outlook = enter(held, one, batch.thetas[b], batch.seeds[p, b, 0], race, desk)
+            run, wanted, drawn, time = Run(held.sketch, held.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
+            if settle(run, outlook, wanted):
+                positions, values = found.positions[p, b, :wanted], found.values[p, b, :wanted]
+                drawn, time = draw(run, batch.seeds[p, b, 1], (int(rules[0][p]), rules[1]), positions, values)
+            found.drawn[at], found.far[at] = drawn, outlook.far
+            found.passed[at] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+            found.rows[at], found.violations[at] = race.state[SCORED], race.state[VIOLATIONS]
 
 
-def draw_few(few: Few, thetas: tuple[int, int], first: First) -> None:
-    """Draws of some thetas of a batch from a few rows, every one of which is scored, where they fire first."""
+def draw_few(few: Few, thetas: tuple[int, int], places: Ints, values: Floats) -> None:
+    """Draws of some thetas of a batch from a few rows, every one of which is scored: places of rows and perturbed
+    logits, (B, size)."""
     for b in range(*thetas):
         logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
         logits[few.dead] = -np.inf
         high = logits.max()
         ends: Floats = np.cumsum(np.exp(logits - high))
-        steps = 2 * np.arange(len(first.ids[b]))
-        places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
-        chosen: Ints = np.searchsorted(ends, places, side="right")
-        values = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
-        _merge(few.ids[chosen], values, first, b)
-        first.rows[b] += len(few.rows)
-
-
-def keep_first(found: Found, wanted: Ints, thetas: tuple[int, int], ids: Ints, first: First) -> None:
-    """Of what some thetas drew from one of several parts, keep what fires first; `ids` are by position."""
-    for b in range(*thetas):
-        drawn = int(found.drawn[b])
-        _merge(ids[found.positions[b, :drawn]], found.values[b, :drawn], first, b)
-        first.rows[b] += found.rows[b]
-        first.violations[b] += found.violations[b]
-        first.undone[b] |= drawn < wanted[b]
-
-
-def _merge(ids: Ints, values: Floats, first: First, b: int) -> None:
-    wins = np.flatnonzero(values > first.values[b, : len(values)])
-    first.values[b, wins], first.ids[b, wins] = values[wins], ids[wins]
+        steps = 2 * np.arange(len(places[b]))
+        places[b] = np.searchsorted(ends, uniforms(few.seeds[b], steps) * float(ends[-1]), side="right")
+        values[b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
 
 
 def _share_at(shares: Floats, place: float) -> int:

@@ -322,6 +322,8 @@ class Rooms(NamedTuple):
     levels: npt.NDArray[np.uint8]
     rights: npt.NDArray[np.int8]
     far: npt.NDArray[np.float64]
+    words: npt.NDArray[np.int64]
+    """Room for all of this, packed."""
 
     @classmethod
     def of(cls, races: Sequence["Race"], cells: int, codes: int, d: int) -> "Rooms":
@@ -338,6 +340,7 @@ class Rooms(NamedTuple):
             np.empty((count, cells), dtype=np.uint8),
             np.empty((count, cells), dtype=np.int8),
             np.empty((count, cells)),
+            np.zeros(PACKED, dtype=np.int64),
         )
 
 

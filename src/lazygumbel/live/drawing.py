@@ -16,8 +16,7 @@ from lazygumbel import kernels
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
-from lazygumbel.indexes.partition.helping import helped
-from lazygumbel.kernels.batches import Few, First
+from lazygumbel.kernels.batches import Few
 from lazygumbel.live.features import LiveFeatures
 from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveDistribution"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _BOUNDED = Bounded()
 
@@ -108,46 +110,48 @@ class LiveDistribution(MergedDistribution):
         seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts))).reshape(len(parts), len(thetas), 3)
         coded = [part.shown for part in parts if isinstance(part.shown, PartitionIndex)]
         query = Query(coded[0], thetas, self.temperature, (NOTHING,) * len(thetas))
-        heats = [Heat.of(coded[0], query, rules, seeds[0])]
-        heats += [heats[0].beside(index, seeds[p]) for p, index in enumerate(coded[1:], 1)]
-        few, first = self._few(seeds[-1, :, 0]), First.room(len(thetas), rules.size)
-
-        def run(start: int, stop: int) -> None:
-            with helped(heats[0].shares) as desk:
-                if len(few.rows):
-                    kernels.draw_few(few, (start, stop), first)
-                for heat, part in zip(heats, parts, strict=False):
-                    heat.run(start, stop, desk)
-                    kernels.keep_first(heat.found, heat.batch.wanted, (start, stop), part.stored_ids, first)
-
-        in_turns(run, len(thetas))
+        heat, few = Heat.of(coded, query, rules, seeds), self._few(seeds[-1, :, 0])
+        found, shape = heat.found, (len(thetas), rules.size)
+        last = np.empty(shape, dtype=np.int64), np.empty(shape)
+        if few is None:
+            in_turns(heat)
+        else:
+            in_turns(heat, lambda first, stop: kernels.draw_few(few, (first, stop), *last))
+        drawn = [*zip(found.positions, found.values, strict=True), *([] if few is None else [last])]
+        ids, values = _earliest([(part.stored_ids[p], v) for part, (p, v) in zip(parts, drawn, strict=True)])
+        rows = found.rows.sum(axis=0) + (0 if few is None else len(few.rows))
         reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)
-        for b in np.flatnonzero(first.undone).tolist():
-            reasons[b], bound[b] = self._finish(heats, few, b, first)
-        return Draws(first.ids.T, first.values.T, first.rows, grounds(reasons), bound, first.violations)
+        for b in np.flatnonzero((found.drawn < heat.batch.wanted).any(axis=0)).tolist():
+            every = [heat.drawn(b, p) for p in range(len(coded))]
+            ends = [(part.ids[one.ids], one.values) for part, one in zip(parts, every, strict=False)]
+            ends += [] if few is None else [(parts[-1].stored_ids[last[0][b]], last[1][b])]
+            ids[b], values[b] = _earliest(ends)
+            rows[b] = sum(one.rows for one in every) + (0 if few is None else len(few.rows))
+            reasons[b], bound[b] = max((one.reason for one in every), key=_weakness), max(one.bound for one in every)
+        return Draws(ids.T, values.T, rows, grounds(reasons), bound, found.violations.sum(axis=0))
 
-    def _few(self, seeds: npt.NDArray[np.uint64]) -> Few:
+    def _few(self, seeds: npt.NDArray[np.uint64]) -> Few | None:
         """The rows that came last, if there are any, of which all are scored."""
         last = self._segments[-1]
-        rows, ids, dead = self._thetas[:0], NOTHING, None
-        if isinstance(last.shown, ExactIndex):
-            rows, ids, dead = last.index.features.stored, last.stored_ids, last.shown.features.dead
-        held = rows, np.zeros(len(rows), dtype=np.bool_) if dead is None else dead.view(), ids.view()
-        for array in held:
-            array.flags.writeable = False  # so that one compiled version does
-        return Few(held[0], held[1], self._thetas, 1 / self.temperature, seeds, held[2])
+        if not isinstance(last.shown, ExactIndex):
+            return None
+        rows, dead = last.index.features.stored, last.shown.features.dead
+        held = np.zeros(len(rows), dtype=np.bool_) if dead is None else dead.view()
+        held.flags.writeable = False  # so that one compiled version does
+        return Few(rows, held, self._thetas, 1 / self.temperature, seeds)
 
-    def _finish(self, heats: Sequence[Heat], few: Few, b: int, first: First) -> tuple[Reason, float]:
-        """Race a theta to its end where that takes a dense pass; the weakest reason and bound of all parts."""
-        drawn = [heat.drawn(b) for heat in heats]
-        first.values[b] = -np.inf
-        if len(few.rows):
-            kernels.draw_few(few, (b, b + 1), first)
-        for part, one in zip(self._segments, drawn, strict=False):
-            wins = one.values > first.values[b]
-            first.values[b, wins], first.ids[b, wins] = one.values[wins], part.ids[one.ids[wins]]
-        first.rows[b] = sum(one.rows for one in drawn) + len(few.rows)
-        return max((one.reason for one in drawn), key=lambda reason: reason.code), max(one.bound for one in drawn)
+
+def _earliest(parts: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
+    """Of what was drawn from every part, ids and perturbed logits, what fires first."""
+    ids, values = parts[0]
+    for others, later in parts[1:]:
+        wins = later > values
+        ids, values = np.where(wins, others, ids), np.where(wins, later, values)
+    return ids, values
+
+
+def _weakness(reason: Reason) -> int:
+    return reason.code
 
 
 def _entropy(rng: Rng, count: int) -> bytes:

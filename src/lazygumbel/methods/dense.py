@@ -16,6 +16,7 @@ from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.gumbel import gumbel
 from lazygumbel.methods.weighing import stack, weigh
 from lazygumbel.results import EXACT, Draws, Moments, OrderedDraws
+from lazygumbel.rows.features import Features
 
 __all__ = ["draw_densely", "finish", "order_densely", "patience_of", "sum_densely"]
 
@@ -87,9 +88,9 @@ def sum_densely(query: Query, f: Function | None) -> Moments:
     return stack(parts or [])
 
 
-def patience_of(query: Query) -> int:
+def patience_of(features: Features) -> int:
     """Proposals that may be refused before a dense pass is quicker."""
-    return _PATIENCE + query.features.n * query.features.d // _ENTRIES_A_PROPOSAL
+    return _PATIENCE + features.n * features.d // _ENTRIES_A_PROPOSAL
 
 
 def finish(

@@ -76,69 +76,68 @@ class Rules(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Heat:
-    """The races of a batch over one index, ready to be run."""
+    """The races of a batch over an index, or over several that share rotation and codebooks, ready to be run."""
 
-    index: PartitionIndex
+    indexes: Sequence[PartitionIndex]
     query: Query
+    """Over the first; without exclusions if there are more."""
     rules: Rules
     asked: Asked
     batch: Batch
     found: Found
     seeds: npt.NDArray[np.uint64]
-    """Of what kernels may leave undone, (B,)."""
+    """Of what kernels may leave undone, (P, B)."""
 
     @classmethod
-    def of(cls, index: PartitionIndex, query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> "Heat":
-        """With three seeds for each theta, (B, 3), so that draws do not depend on the number of threads."""
-        asked = index.asked(query.temperature, delta=rules.delta, size=rules.size, calibration=rules.calibration)
-        found = Found.room(query.size, rules.size + rules.distinct)
-        return cls(index, query, rules, asked, _batch(index, query, rules, seeds), found, seeds[:, 2])
-
-    def beside(self, index: PartitionIndex, seeds: npt.NDArray[np.uint64]) -> "Heat":
-        """The same over an index that shares rotation and codebooks, with nothing excluded and draws independent."""
-        quantiles = _quantiles(index, self.query, self.rules)
-        batch = self.batch._replace(quantiles=quantiles, seeds=np.ascontiguousarray(seeds[:, :2]))
-        query, found = replace(self.query, index=index), Found.room(self.query.size, self.rules.size)
-        return Heat(index, query, self.rules, self.asked, batch, found, seeds[:, 2])
+    def of(cls, indexes: Sequence[PartitionIndex], query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> "Heat":
+        """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads."""
+        delta, calibration, size, distinct = rules
+        asked = indexes[0].asked(query.temperature, delta=delta, size=size, calibration=calibration)
+        found = Found.room(len(indexes), query.size, size + distinct)
+        return cls(indexes, query, rules, asked, _batch(indexes, query, rules, seeds), found, seeds[:, :, 2])
 
     @property
     def shares(self) -> bool:
         """Whether a helper should share the scan."""
-        return self.rules.calibration is None and self.index.shares(self.query.size)
+        return self.rules.calibration is None and self.indexes[0].shares(self.query.size)
 
     def run(self, first: int, last: int, desk: Ints) -> None:
-        """Some of the races, on this thread and that of a helper."""
-        index, rule = self.index, (patience_of(self.query), self.rules.distinct)
-        taken = index.take_rooms(last - first)
-        kernels.race_thetas(index.stored, self.asked, self.batch, (first, last), taken[0], desk, rule, self.found)
-        index.give_back(taken)
+        """The races of some thetas, on this thread and that of a helper."""
+        taken = [index.take_rooms(last - first) for index in self.indexes]
+        kernels.race_thetas(
+            [index.stored for index in self.indexes],
+            self.asked,
+            self.batch,
+            (first, last),
+            [rooms for rooms, _ in taken],
+            desk,
+            (np.array([patience_of(index.features) for index in self.indexes]), self.rules.distinct),
+            self.found,
+        )
+        for index, one in zip(self.indexes, taken, strict=True):
+            index.give_back(one)
 
-    def drawn(self, b: int) -> Drawn:
+    def drawn(self, b: int, p: int = 0) -> Drawn:
         """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
-        index, query, rules, found = self.index, self.query, self.rules, self.found
-        drawn, wanted, rows = int(found.drawn[b]), int(self.batch.wanted[b]), int(found.rows[b])
-        ids, values = index.order[found.positions[b, :drawn]], found.values[b, :drawn]
-        reason = Reason.LIKE if found.far[b] else _RACED[rules.delta > 0, rules.calibration is not None]
-        bound = np.nan if found.far[b] else rules.delta
+        index, rules, found, at = self.indexes[p], self.rules, self.found, (p, b)
+        drawn, wanted, rows = int(found.drawn[at]), int(self.batch.wanted[b]), int(found.rows[at])
+        ids, values = index.order[found.positions[at][:drawn]], found.values[at][:drawn]
+        reason = Reason.LIKE if found.far[at] else _RACED[rules.delta > 0, rules.calibration is not None]
+        bound = np.nan if found.far[at] else rules.delta
         if drawn < wanted:
-            passed = float(found.passed[b])
-            one = query.at(slice(b, b + 1))
-            ids, values = finish(one, ids, values, passed, wanted, int(self.seeds[b]), distinct=rules.distinct)
-            rows += query.features.n
+            passed, n = float(found.passed[at]), index.features.n
+            one = replace(self.query.at(slice(b, b + 1)), index=index)
+            ids, values = finish(one, ids, values, passed, wanted, int(self.seeds[at]), distinct=rules.distinct)
+            rows += n
             if drawn == 0 and passed == -np.inf:  # not a row was raced for
-                reason, bound, rows = Reason.DENSE_PASS, 0.0, query.features.n
-        return Drawn(ids, values, rows, reason, bound, int(found.violations[b]))
+                reason, bound, rows = Reason.DENSE_PASS, 0.0, n
+        return Drawn(ids, values, rows, reason, bound, int(found.violations[at]))
 
 
 def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
     """Race every theta of a query. Distinct rows are one more than asked for, if there are as many."""
-    heat = Heat.of(index, query, rules, seeds_of(rng.bytes(24 * query.size)))
-
-    def run(first: int, last: int) -> None:
-        with helped(heat.shares) as desk:
-            heat.run(first, last, desk)
-
-    in_turns(run, query.size)
+    heat = Heat.of((index,), query, rules, seeds_of(rng.bytes(24 * query.size))[None])
+    in_turns(heat)
     return [heat.drawn(b) for b in range(query.size)]
 
 
@@ -147,32 +146,36 @@ def seeds_of(entropy: bytes) -> npt.NDArray[np.uint64]:
     return np.frombuffer(entropy, dtype="<u8").astype(np.uint64).reshape(-1, 3)
 
 
-def in_turns(run: Callable[[int, int], None], thetas: int) -> None:
-    """Call a function with the first and the last of some thetas, until all were had; on threads if they are many."""
+def in_turns(heat: Heat, before: Callable[[int, int], None] | None = None) -> None:
+    """Run all races, on threads if thetas are many; `before` is called with the first and the last of every turn."""
+
+    def turn(first: int, last: int) -> None:
+        with helped(heat.shares) as desk:
+            if before is not None:
+                before(first, last)
+            heat.run(first, last, desk)
+
+    thetas = heat.query.size
     if thetas == 1:
-        run(0, 1)
+        turn(0, 1)
         return
     starts = range(0, thetas, _THETAS_AT_ONCE)
-    list(map_threads(run, starts, (min(start + _THETAS_AT_ONCE, thetas) for start in starts)))
+    list(map_threads(turn, starts, (min(start + _THETAS_AT_ONCE, thetas) for start in starts)))
 
 
-def _batch(index: PartitionIndex, query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> Batch:
+def _batch(indexes: Sequence[PartitionIndex], query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> Batch:
     """What kernels are asked."""
     size = query.size
     wanted, excluded, ends = np.full(size, rules.size + rules.distinct), _NOTHING, np.zeros(size, dtype=np.int64)
     if any(map(len, query.excluded)):
-        slots = [index.slots(ids) for ids in query.excluded]
+        slots = [indexes[0].slots(ids) for ids in query.excluded]
         excluded, ends = np.concatenate(slots), np.cumsum([len(some) for some in slots], dtype=np.int64)
     if rules.distinct:
         wanted = np.minimum(wanted, [query.left(b) for b in range(size)])
-    quantiles = _quantiles(index, query, rules)
-    return Batch(query.thetas, quantiles, np.ascontiguousarray(seeds[:, :2]), excluded, ends, wanted)
-
-
-def _quantiles(index: PartitionIndex, query: Query, rules: Rules) -> Floats:
-    """Of each theta, (B, 2)."""
-    norms = query.norms / query.temperature
-    return np.array([index.quantiles(rules.delta, norm) for norm in norms.tolist()]).reshape(query.size, 2)
+    scales: list[float] = (query.norms / query.temperature).tolist()
+    quantiles = np.array([[index.quantiles(rules.delta, scale) for scale in scales] for index in indexes])
+    shape = len(indexes), size, 2
+    return Batch(query.thetas, quantiles.reshape(shape), np.ascontiguousarray(seeds[:, :, :2]), excluded, ends, wanted)
 
 
 def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:

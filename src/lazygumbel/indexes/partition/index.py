@@ -378,7 +378,9 @@ class PartitionIndex:
             races = [Race.room(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            return Rooms.of(races, self.cells, self.coder.parts[1], self.features.d), races
+            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+            kernels.pack_rooms(rooms)
+            return rooms, races
 
     def give_back(self, taken: tuple[Rooms, list[Race]]) -> None:
         """For the next: not after an interruption, which may leave a race half open."""

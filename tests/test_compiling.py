@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from lazygumbel.kernels.telling import LINE
 
 ANSWERS = """
 import numpy as np
@@ -50,3 +53,15 @@ def test_with_numbas_compiler_off_the_reference_answers(script: str):
         assert found.stdout == usual.stdout
     else:
         assert "kernels.reference" in found.stdout
+
+
+def test_a_terminal_is_told_of_compilation_that_takes_long(tmp_path: Path):
+    """Not of what is kept, and not through a pipe."""
+    eager = "from lazygumbel.kernels import telling\ntelling._PATIENCE = 0.01\n"
+    terminal = "import sys\nsys.stderr.isatty = lambda: True\n"
+    cold, warm, piped = (
+        run(start + eager + ANSWERS + SCORES, NUMBA_CACHE_DIR=str(tmp_path / cache))
+        for start, cache in ((terminal, "one"), (terminal, "one"), ("", "two"))
+    )
+    assert cold.returncode == warm.returncode == piped.returncode == 0, cold.stderr
+    assert cold.stderr == LINE and not warm.stderr and not piped.stderr

@@ -18,6 +18,7 @@ from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
 from lazygumbel.kernels.few import draw_few
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
+from lazygumbel.kernels.telling import tell
 
 __all__ = [
     "add_by_cell",
@@ -53,6 +54,8 @@ __all__ = [
     "top_theta",
     "weigh_sample",
 ]
+
+tell()
 
 lookup_tables = door(codes.lookup_tables)
 scan = door(codes.scan)

@@ -24,6 +24,7 @@ from lazygumbel.kernels.types import (
     SHORT,
     Asked,
     Race,
+    Rooms,
 )
 
 _STATE = 1
@@ -87,8 +88,16 @@ def test_parts_are_raced_as_each_alone() -> None:
         ends=np.zeros(6, dtype=np.int64),
     )
     found, expected = Found.room(2, 6, 4), Found.room(2, 6, 4)
-    taken = [index.take_rooms(1) for index in indexes]  # with the races, of which rooms only know the addresses
-    stored, rooms = [index.stored for index in indexes], [one for one, _ in taken]
+    stored = [index.stored for index in indexes]
+    races = [Race.room(one) for one in stored]  # of which rooms only know the addresses
+    rooms = [Rooms.of([race], one.cells, one.coder.parts[1], 33) for race, one in zip(races, indexes, strict=True)]
+    for race, room in zip(races, rooms, strict=True):
+        compiled.pack_race(race)
+        room.races[0] = race.words
+        reference.pack_rooms(room)
+        assert not room.words.any()
+        compiled.pack_rooms(room)
+        assert room.words.any()
     compiled.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, found)
     reference.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, expected)
     same(found, expected)

@@ -22,8 +22,7 @@ from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
 
 N, D = 2_000, 8
 ROWS = 3 * make_rows(N, D, varied=True, seed=2)
-NAMES = [f"row {i}" for i in range(N)]
-THETAS = make_rows(5, D, seed=9)
+NAMES, THETAS = [f"row {i}" for i in range(N)], make_rows(5, D, seed=9)
 LAYOUTS: dict[str, int | list[int]] = {"1": 1, "2": 2, "5, one tiny, one empty": [900, 3, 0, 697, 400]}
 
 

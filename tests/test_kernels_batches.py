@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from kernel_helpers import NOBODY, Case, case, copy_of, nobody, race_of, some
 from lazygumbel.kernels import compiled, reference, sharing
-from lazygumbel.kernels.batches import Batch, Few, Found
+from lazygumbel.kernels.batches import Batch, Few, Fired, Found
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.types import (
     AWAITED,
@@ -109,6 +109,25 @@ def test_parts_are_raced_as_each_alone() -> None:
         np.testing.assert_array_equal(found.positions[p], alone.positions[0])
 
 
+def test_parts_in_cells_of_the_first_are_raced_as_if_they_were_not() -> None:
+    held = case(33, (2, 2), 0.5, FULL)
+    index, rules = held.index, (np.array([10**6, 10**6]), False)
+    asked, one, _ = batch_of(held, 3, 4)
+    twice = [np.concatenate([array, array]) for array in (one.quantiles, one.seeds)]
+    none = one.excluded[:0], np.zeros(3, dtype=np.int64)
+    batch = one._replace(quantiles=twice[0], seeds=twice[1], excluded=none[0], ends=none[1])
+    wrong = np.roll(np.arange(index.cells), 1)
+    results = []
+    for other in (index, index.in_cells_of(np.arange(index.cells)), index.in_cells_of(wrong)):
+        found, taken = Found.room(2, 3, 4), [index.take_rooms(1), other.take_rooms(1)]
+        rooms = [room for room, _ in taken]
+        compiled.race_thetas([index.stored, other.stored], asked, batch, (0, 3), rooms, NOBODY, rules, found)
+        np.testing.assert_array_equal(found.values[0], results[0].values[0] if results else found.values[1])
+        results.append(found)
+    np.testing.assert_array_equal(results[1].values, results[0].values)
+    assert (results[2].values[1] != results[0].values[1]).any()  # a control: other cells
+
+
 def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
     """Some rows without an index, of which the third, and so on, are dead."""
     rows = np.random.default_rng(3).normal(size=(count, held.d)).astype(np.float32)
@@ -116,28 +135,43 @@ def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
     return Few(rows, np.arange(count) % 3 == 2, thetas, 1 / held.temperature, seeds)
 
 
-def few_drawn(few: Few, twin, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places and values of so many draws of every theta."""
-    shape = len(few.thetas), size
-    found = np.zeros(shape, dtype=np.int64), np.zeros(shape)
-    for thetas in ((shape[0] // 2, shape[0]), (0, shape[0] // 2)):  # in whatever order
-        twin.draw_few(few, thetas, *found)
+def few_drawn(few: Few, twin, size: int) -> Found:
+    """So many draws of every theta, as the second part."""
+    count = len(few.thetas)
+    found = Found.room(2, count, size)
+    for thetas in ((count // 2, count), (0, count // 2)):  # in whatever order
+        twin.draw_few(few, thetas, found)
+    assert not found.drawn[0].any() and (found.drawn[1] == size).all() and (found.rows[1] == len(few.rows)).all()
     return found
 
 
 def test_draw_few_equals_the_reference() -> None:
     held = case(33, (2, 2), 0.5, FULL)
     few = few_of(held, batch_of(held, 6, 4)[1].thetas, 50)
-    (places, values), (expected, right) = (few_drawn(few, twin, 4) for twin in (compiled, reference))
-    np.testing.assert_array_equal(places, expected)
-    np.testing.assert_allclose(values, right, rtol=1e-4, atol=1e-3)
-    assert len(np.unique(places)) > 2
+    found, expected = (few_drawn(few, twin, 4) for twin in (compiled, reference))
+    np.testing.assert_array_equal(found.positions[1], expected.positions[1])
+    np.testing.assert_allclose(found.values[1], expected.values[1], rtol=1e-4, atol=1e-3)
+    assert len(np.unique(found.positions[1])) > 2
+
+
+def test_find_first() -> None:
+    rng, found = np.random.default_rng(0), Found.room(3, 5, 4)
+    found.positions[:], found.values[:] = rng.integers(100, size=(3, 5, 4)), rng.normal(size=(3, 5, 4))
+    found.drawn[:], found.rows[:], found.violations[:] = 4, rng.integers(9, size=(3, 5)), rng.integers(3, size=(3, 5))
+    found.drawn[1, 2] = 3
+    fired, expected = Fired.room(5, 4), Fired.room(5, 4)
+    compiled.find_first(found, fired)
+    reference.find_first(found, expected)
+    for mine, theirs in zip(fired, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert fired.undone.tolist() == [False, False, True, False, False] and len(np.unique(fired.parts)) == 3
 
 
 def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None:
     held = case(3, (2, 2), 0.5, FULL)
     few = few_of(held, np.ones((1, 3), dtype=np.float32), 20)
-    places, values = few_drawn(few, compiled, 40_000)
+    found = few_drawn(few, compiled, 40_000)
+    places, values = found.positions[1], found.values[1]
     weights = np.exp(few.rows.astype(np.float64).sum(axis=1) * few.scale)
     counts = np.bincount(places[0], minlength=20)
     assert not counts[few.dead].any()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Batch", "Few", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
+__all__ = ["Batch", "Few", "Fired", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
 
 
 class Batch(NamedTuple):
@@ -65,6 +65,30 @@ class Few(NamedTuple):
     """Inner products times this are logits, natural ones."""
     seeds: npt.NDArray[np.uint64]
     """(B,)"""
+
+
+class Fired(NamedTuple):
+    """Of each draw what fired first, in whichever part."""
+
+    parts: npt.NDArray[np.int64]
+    """(B, size)"""
+    positions: npt.NDArray[np.int64]
+    """(B, size)"""
+    values: npt.NDArray[np.float64]
+    """Perturbed logits, (B, size)."""
+    rows: npt.NDArray[np.int64]
+    """Scored in all parts, (B,)."""
+    violations: npt.NDArray[np.int64]
+    """Ceilings found too low, (B,)."""
+    undone: npt.NDArray[np.bool_]
+    """Whether some race was broken off, so that the first is not known, (B,)."""
+
+    @classmethod
+    def room(cls, thetas: int, size: int) -> "Fired":
+        """For so many thetas and draws."""
+        parts, positions = np.empty((2, thetas, size), dtype=np.int64)
+        rows, violations = np.zeros((2, thetas), dtype=np.int64)
+        return cls(parts, positions, np.empty((thetas, size)), rows, violations, np.zeros(thetas, dtype=np.bool_))
 
 
 class Sample(NamedTuple):

@@ -16,7 +16,7 @@ from lazygumbel.kernels.boxing import (
 )
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
-from lazygumbel.kernels.few import draw_few
+from lazygumbel.kernels.parts import draw_few, find_first
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 from lazygumbel.kernels.telling import tell
 
@@ -28,6 +28,7 @@ __all__ = [
     "draw_few",
     "encode_rows",
     "enter",
+    "find_first",
     "gather_dot",
     "interleave",
     "lookup_tables",

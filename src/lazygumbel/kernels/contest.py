@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.batches import Batch, Found
-from lazygumbel.kernels.codes import prepare, scan
+from lazygumbel.kernels.codes import prepare, prepare_projected, project, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
@@ -18,6 +18,7 @@ from lazygumbel.kernels.types import (
     VIOLATIONS,
     Asked,
     Ceilings,
+    Coded,
     Outlook,
     Race,
     Rooms,
@@ -135,39 +136,40 @@ def race_thetas(
     found: Found,
 ) -> None:
     """Of packed tuples: see `boxing`. So `sample_theta` and `top_theta`."""
+    build = read_stored(stored[0]).coded
+    shared = stored.shape[0] > 1 and build.cells_of_build.shape[0] == 0
+    known = np.empty((thetas[1] - thetas[0], build.projection.shape[0] - build.axes if shared else 0), dtype=np.float32)
     for p in range(stored.shape[0]):
-        span, held, mine = (p, thetas[0], thetas[1]), read_stored(stored[p]), read_rooms(rooms[p])
-        _race_part(held, asked, batch, span, mine, desk, rules, found)
+        held, mine, rule = read_stored(stored[p]), read_rooms(rooms[p]), (rules[0][p], rules[1])
+        together = mine.races.shape[0]
+        for first in range(thetas[0], thetas[1], together):
+            count = min(together, thetas[1] - first)
+            for g in range(count):
+                b, race = first + g, read_race(mine.races[g])
+                open_race(held, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
+                one = _prepare(held.coded, asked, batch, (p, b), known[b - thetas[0]])
+                theta, ceilings = _hold(mine, g, one[0], one[1], one[2])
+                write_run(mine.runs[g], run_of(held, theta, ceilings, race))
+            if count == 1:
+                scan_shared(read_run(mine.runs[0]), desk)
+            else:
+                _scan_together(mine, count)
+            for g in range(count):
+                facts = mine.facts[g]
+                outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
+                _race_theta(held, asked, batch, (p, first + g), read_run(mine.runs[g]), outlook, rule, found)
 
 
 @part
-def _race_part(
-    stored: Stored,
-    asked: Asked,
-    batch: Batch,
-    span: tuple[int, int, int],
-    rooms: Rooms,
-    desk: _Ints,
-    rules: tuple[_Ints, bool],
-    found: Found,
-) -> None:
-    p, together = span[0], rooms.races.shape[0]
-    for first in range(span[1], span[2], together):
-        count = min(together, span[2] - first)
-        for g in range(count):
-            b, race = first + g, read_race(rooms.races[g])
-            open_race(stored, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
-            one = prepare(stored.coded, batch.thetas[b], _asked_of(asked, batch, p, b), 1.0, batch.seeds[p, b, 0])
-            theta, ceilings = _hold(rooms, g, one[0], one[1], one[2])
-            write_run(rooms.runs[g], run_of(stored, theta, ceilings, race))
-        if count == 1:
-            scan_shared(read_run(rooms.runs[0]), desk)
-        else:
-            _scan_together(rooms, count)
-        for g in range(count):
-            facts = rooms.facts[g]
-            outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
-            _race_theta(stored, asked, batch, (p, first + g), read_run(rooms.runs[g]), outlook, rules, found)
+def _prepare(
+    coded: Coded, asked: Asked, batch: Batch, at: tuple[int, int], known: npt.NDArray[np.float32]
+) -> tuple[Any, Any, Any]:
+    """The first part leaves in `known` what others need not compute again."""
+    vector, one, d = batch.thetas[at[1]], _asked_of(asked, batch, at[0], at[1]), coded.d
+    laid_out, projected = project(coded, vector, known if at[0] > 0 else known[:0])
+    if at[0] == 0 and known.shape[0] > 0:
+        known[:d], known[d:] = projected[:d], projected[d + coded.axes :]
+    return prepare_projected(coded, vector, one, 1.0, batch.seeds[at[0], at[1], 0], laid_out, projected)
 
 
 @part
@@ -178,7 +180,7 @@ def _race_theta(
     at: tuple[int, int],
     run: Run,
     outlook: Outlook,
-    rules: tuple[_Ints, bool],
+    rules: tuple[int, bool],
     found: Found,
 ) -> None:
     p, b = at
@@ -189,7 +191,7 @@ def _race_theta(
         run, outlook = run_of(stored, theta, ceilings, race), Outlook(*facts)
     positions, values = found.positions[p, b, :wanted], found.values[p, b, :wanted]
     if settle(run, outlook, wanted):
-        drawn, time = draw(run, batch.seeds[p, b, 1], (rules[0][p], rules[1]), positions, values)
+        drawn, time = draw(run, batch.seeds[p, b, 1], rules, positions, values)
     found.drawn[p, b], found.far[p, b] = drawn, outlook.far
     found.passed[p, b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
     found.rows[p, b], found.violations[p, b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])

@@ -44,6 +44,7 @@ _CODED = _tuple(
     *(_array(_Double, 1),) * 3,
     *(_array(_Double, 2),) * 2,
     _array(_Byte, 1),
+    _array(_Whole, 1),
     *(_Whole,) * 2,
     _Double,
     _NUMBERS,

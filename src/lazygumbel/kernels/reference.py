@@ -6,7 +6,7 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Batch, Few, Found, Sample, Sampled, Weighed
+from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, Weighed
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -47,6 +47,7 @@ __all__ = [
     "draw_few",
     "encode_rows",
     "enter",
+    "find_first",
     "gather_dot",
     "interleave",
     "lookup_tables",
@@ -613,17 +614,28 @@ def race_thetas(
             found.rows[at], found.violations[at] = race.state[SCORED], race.state[VIOLATIONS]
 
 
-def draw_few(few: Few, thetas: tuple[int, int], places: Ints, values: Floats) -> None:
-    """Draws of some thetas of a batch from a few rows, every one of which is scored: places of rows and perturbed
-    logits, (B, size)."""
+def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
+    """Draws of some thetas of a batch from a few rows, every one of which is scored: the last part of what is found,
+    with places of rows as positions."""
     for b in range(*thetas):
         logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
         logits[few.dead] = -np.inf
-        high = logits.max()
+        high, size = logits.max(), found.positions.shape[2]
         ends: Floats = np.cumsum(np.exp(logits - high))
-        steps = 2 * np.arange(len(places[b]))
-        places[b] = np.searchsorted(ends, uniforms(few.seeds[b], steps) * float(ends[-1]), side="right")
-        values[b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
+        steps = 2 * np.arange(size)
+        places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
+        found.positions[-1, b] = np.searchsorted(ends, places, side="right")
+        found.values[-1, b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
+        found.drawn[-1, b], found.rows[-1, b] = size, len(few.rows)
+
+
+def find_first(found: Found, fired: Fired) -> None:
+    """Of what was drawn from several parts, what fires first."""
+    fired.parts[:] = found.values.argmax(axis=0)
+    fired.positions[:] = np.take_along_axis(found.positions, fired.parts[None], axis=0)[0]
+    fired.values[:] = found.values.max(axis=0)
+    fired.rows[:], fired.violations[:] = found.rows.sum(axis=0), found.violations.sum(axis=0)
+    fired.undone[:] = (found.drawn < found.positions.shape[2]).any(axis=0)
 
 
 def _share_at(shares: Floats, place: float) -> int:

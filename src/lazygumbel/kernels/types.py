@@ -185,6 +185,8 @@ class Coded(NamedTuple):
     """Their logarithms."""
     exponents: npt.NDArray[np.uint8]
     """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
+    cells_of_build: npt.NDArray[np.int64]
+    """Cells of another index, of the same rotation, that have the means of these, (cells,); empty if there is none."""
     d: int
     axes: int
     around: float

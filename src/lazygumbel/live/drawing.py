@@ -16,7 +16,7 @@ from lazygumbel import kernels
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
-from lazygumbel.kernels.batches import Few
+from lazygumbel.kernels.batches import Few, Fired
 from lazygumbel.live.features import LiveFeatures
 from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
@@ -50,8 +50,8 @@ class LiveDistribution(MergedDistribution):
         naming: Naming | None = None,
     ) -> None:
         parts = snapshot.parts
-        longest = max(part.index.features.max_norm for part in parts)
-        super().__init__(parts, snapshot, theta, temperature, d=snapshot.d, max_norm=longest, naming=naming)
+        longest, d = snapshot.max_norm, snapshot.d
+        super().__init__(parts, snapshot, theta, temperature, d=d, max_norm=longest, naming=naming)
         self._segments, self._snapshot = parts, snapshot
 
     def sample(
@@ -110,25 +110,25 @@ class LiveDistribution(MergedDistribution):
         seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts))).reshape(len(parts), len(thetas), 3)
         coded = [part.shown for part in parts if isinstance(part.shown, PartitionIndex)]
         query = Query(coded[0], thetas, self.temperature, (NOTHING,) * len(thetas))
-        heat, few = Heat.of(coded, query, rules, seeds), self._few(seeds[-1, :, 0])
-        found, shape = heat.found, (len(thetas), rules.size)
-        last = np.empty(shape, dtype=np.int64), np.empty(shape)
-        if few is None:
-            in_turns(heat)
-        else:
-            in_turns(heat, lambda first, stop: kernels.draw_few(few, (first, stop), *last))
-        drawn = [*zip(found.positions, found.values, strict=True), *([] if few is None else [last])]
-        ids, values = _earliest([(part.stored_ids[p], v) for part, (p, v) in zip(parts, drawn, strict=True)])
-        rows = found.rows.sum(axis=0) + (0 if few is None else len(few.rows))
+        few = self._few(seeds[-1, :, 0])
+        heat = Heat.of(coded, query, rules, seeds, more=0 if few is None else 1)
+        found, fired = heat.found, Fired.room(len(thetas), rules.size)
+        in_turns(heat, None if few is None else lambda first, last: kernels.draw_few(few, (first, last), found))
+        kernels.find_first(found, fired)
+        ids, values, rows = np.empty_like(fired.parts), fired.values, fired.rows
+        for p in set(fired.parts.ravel().tolist()):
+            here = fired.parts == p
+            ids[here] = parts[p].stored_ids[fired.positions[here]]
         reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)
-        for b in np.flatnonzero((found.drawn < heat.batch.wanted).any(axis=0)).tolist():
+        for b in np.flatnonzero(fired.undone).tolist():
             every = [heat.drawn(b, p) for p in range(len(coded))]
             ends = [(part.ids[one.ids], one.values) for part, one in zip(parts, every, strict=False)]
-            ends += [] if few is None else [(parts[-1].stored_ids[last[0][b]], last[1][b])]
+            if few is not None:
+                ends.append((parts[-1].stored_ids[found.positions[-1, b]], found.values[-1, b]))
             ids[b], values[b] = _earliest(ends)
             rows[b] = sum(one.rows for one in every) + (0 if few is None else len(few.rows))
             reasons[b], bound[b] = max((one.reason for one in every), key=_weakness), max(one.bound for one in every)
-        return Draws(ids.T, values.T, rows, grounds(reasons), bound, found.violations.sum(axis=0))
+        return Draws(ids.T, values.T, rows, grounds(reasons), bound, fired.violations)
 
     def _few(self, seeds: npt.NDArray[np.uint64]) -> Few | None:
         """The rows that came last, if there are any, of which all are scored."""

@@ -205,7 +205,7 @@ class Live:
         ):
             taken.append(kept.pop())
             count += taken[-1].count
-        new = merge(taken, self.base, self._rng, _SILENT)
+        new = merge(taken, self.base, self._rng, _SILENT).beside(self.base)
         return Snapshot((*kept, new), self._tail(self.base), now.size)
 
     def _shown_base(self, segments: Sequence[Segment]) -> Segment | None:

@@ -129,6 +129,14 @@ class Segment:
         other.count = self.count - len(places)
         return other
 
+    def beside(self, build: "Segment") -> "Segment":
+        """The same rows, in cells that are known to have the means of the build's, if they do."""
+        mine, theirs, cells = self.index, build.index, self.cells
+        if not isinstance(mine, PartitionIndex) or not isinstance(theirs, PartitionIndex) or cells is None:
+            return self
+        shared = np.array_equal(mine.partition.means, theirs.partition.means[cells])
+        return self.under(mine.in_cells_of(cells)) if shared else self
+
     def under(self, index: PartitionIndex) -> "Segment":
         """The same rows under another index; none of them was removed."""
         other = copy(self)

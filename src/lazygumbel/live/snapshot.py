@@ -32,6 +32,11 @@ class Snapshot:
         live = [segment for segment in self.segments if segment.count]
         return (*live, self.tail.segment()) if self.tail.live else tuple(live)
 
+    @cached_property
+    def max_norm(self) -> float:
+        """Of the longest row, or more."""
+        return max(part.index.features.max_norm for part in self.parts)
+
     @property
     def n(self) -> int:
         """Number of rows."""

@@ -89,11 +89,19 @@ class Heat:
     """Of what kernels may leave undone, (P, B)."""
 
     @classmethod
-    def of(cls, indexes: Sequence[PartitionIndex], query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> "Heat":
-        """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads."""
+    def of(
+        cls,
+        indexes: Sequence[PartitionIndex],
+        query: Query,
+        rules: Rules,
+        seeds: npt.NDArray[np.uint64],
+        more: int = 0,
+    ) -> "Heat":
+        """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads. There is
+        room for what is found in `more` parts that are not raced over."""
         delta, calibration, size, distinct = rules
         asked = indexes[0].asked(query.temperature, delta=delta, size=size, calibration=calibration)
-        found = Found.room(len(indexes), query.size, size + distinct)
+        found = Found.room(len(indexes) + more, query.size, size + distinct)
         return cls(indexes, query, rules, asked, _batch(indexes, query, rules, seeds), found, seeds[:, :, 2])
 
     @property

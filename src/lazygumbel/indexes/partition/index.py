@@ -137,6 +137,7 @@ class PartitionIndex:
             means,
             np.log(np.maximum(means, 1e-300)),
             coding.exponents,
+            np.empty(0, dtype=np.int64),
             features.d,
             len(cells.axes),
             float(cells.around[0]),
@@ -147,7 +148,7 @@ class PartitionIndex:
             2 * features.max_norm,
             _SLACK * features.max_norm,
         )
-        arrays = (self.alive, *self._coded[:9], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
+        arrays = (self.alive, *self._coded[:10], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
         for array in arrays:
             array.flags.writeable = False  # what is built and what is loaded share one compiled version
         self.rows = Rows(features.stored, byte_codes.codes, byte_codes.steps[:, None], byte_codes.error)
@@ -159,6 +160,15 @@ class PartitionIndex:
         stored = Stored(self._coded, self.coding.sketch, self.rows, self.alive, words)
         kernels.pack_stored(stored)
         return stored
+
+    def in_cells_of(self, cells: npt.NDArray[np.int64]) -> "PartitionIndex":
+        """The same, with the means of these cells of an index of the same rotation: over both, they are asked once."""
+        other, shared = copy(self), cells.astype(np.int64)
+        shared.flags.writeable = False
+        other.__dict__.pop("stored", None)
+        other._coded = self._coded._replace(cells_of_build=shared)
+        other._forget_rooms()
+        return other
 
     @property
     def cells(self) -> int:

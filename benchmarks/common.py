@@ -11,16 +11,17 @@ from lazygumbel.rows.names import Names
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "evaluation"))
 from lazygumbel_evaluation.harness.brute_force import BruteForce
-from lazygumbel_evaluation.harness.clock import Contender, take_turns
+from lazygumbel_evaluation.harness.clock import BY_TIME, Contender, Pace, take_turns
 
 __all__ = ["BruteForce", "clock_together", "held_bytes"]
 
 
 def clock_together(
     contenders: dict[str, tuple[Callable[[Any], Any], Sequence[Any]]],
+    pace: Pace = BY_TIME,
 ) -> dict[str, tuple[float, list[Any]]]:
     """For several calls with one argument each, and arguments of their own: median seconds, and an answer for each."""
-    found = take_turns({name: Contender(*one) for name, one in contenders.items()})
+    found = take_turns({name: Contender(*one) for name, one in contenders.items()}, pace)
     return {name: (clocked.median, clocked.answers) for name, clocked in found.items()}
 
 

@@ -22,7 +22,10 @@ import lazygumbel as lg
 from common import clock_together
 from lazygumbel import datasets
 from lazygumbel.live import rows as live_rows
+from lazygumbel_evaluation.harness.clock import Pace
 
+ALTERNATING = Pace(rest_seconds=0.0, turn_seconds=0.05, least_seconds=4.0)
+"""Short turns, and many: a machine may change its speed within seconds by more than two models differ."""
 SINGLE, BATCH, THETAS, HELD_OUT = 10_000, 1_000, 200, 20_000
 BARS = {
     "single add, us": 20.0,
@@ -120,7 +123,8 @@ def compare(ours: lg.LogLinear, fresh: lg.LogLinear, thetas: np.ndarray, name: s
         {
             which: (lambda theta, model=model: model(theta, temperature=0.05).sample(), list(thetas))
             for which, model in (("ours", ours), ("fresh", fresh))
-        }
+        },
+        ALTERNATING,
     )
     return {
         f"a draw, {name}, us": 1e6 * clocked["ours"][0],

@@ -620,9 +620,9 @@ def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
     for b in range(*thetas):
         logits = (few.rows @ few.thetas[b]).astype(np.float64) * few.scale
         logits[few.dead] = -np.inf
-        high, size = logits.max(), found.positions.shape[2]
+        high, size = logits.max(), int(found.positions.shape[2])
         ends: Floats = np.cumsum(np.exp(logits - high))
-        steps = 2 * np.arange(size)
+        steps: Ints = 2 * np.arange(size)
         places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
         found.positions[-1, b] = np.searchsorted(ends, places, side="right")
         found.values[-1, b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))

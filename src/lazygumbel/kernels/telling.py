@@ -1,19 +1,19 @@
 """Compilation that takes long is told where standard error is a terminal."""
 
 import sys
+from importlib import import_module
 from threading import Timer
 from typing import Any
-
-from numba.core import event
 
 __all__ = ["LINE", "tell"]
 
 LINE = "lazygumbel: compiling for this machine, once; some seconds (lazygumbel.warm_up() does it beforehand)\n"
+_events: Any = import_module("numba.core.event")
 _PATIENCE = 1.0
 """Seconds after which somebody who waits wonders why."""
 
 
-class _Teller(event.Listener):
+class _Teller(_events.Listener):
     """Of kernels of this package that are not in the cache. Numba compiles one at a time, and its parts within."""
 
     def __init__(self) -> None:
@@ -47,4 +47,4 @@ def _say() -> None:
 
 def tell() -> None:
     """From now on."""
-    event.register("numba:compile", _Teller())
+    _events.register("numba:compile", _Teller())

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import reduce
 from pathlib import Path
 from struct import Struct, error
 from typing import IO, Any
@@ -33,17 +34,16 @@ _COUNTS = Struct("<QQQQ")
 
 def _packed(change: Change, number: int) -> bytes:
     names = b"" if change.names is None else json.dumps(change.names).encode()
-    content = b"".join(
-        (
-            _COUNTS.pack(len(change.removed), len(change.ids), change.rows.shape[1], len(names)),
-            change.removed.astype("<i8").tobytes(),
-            change.ids.astype("<i8").tobytes(),
-            change.rows.astype("<f4").tobytes(),
-            names,
-        )
+    content = (
+        _COUNTS.pack(len(change.removed), len(change.ids), change.rows.shape[1], len(names)),
+        np.ascontiguousarray(change.removed, dtype="<i8").data,
+        np.ascontiguousarray(change.ids, dtype="<i8").data,
+        np.ascontiguousarray(change.rows, dtype="<f4").data,
+        names,
     )
-    head = _HEAD.pack(_MARK, len(content), crc32(content), number, 0)[:-4]
-    return head + crc32(head).to_bytes(4, "little") + content
+    length = sum(memoryview(piece).nbytes for piece in content)
+    head = _HEAD.pack(_MARK, length, reduce(lambda total, piece: crc32(piece, total), content, 0), number, 0)[:-4]
+    return b"".join((head, crc32(head).to_bytes(4, "little"), *content))  # the only copy
 
 
 def packed_size(change: Change) -> int:

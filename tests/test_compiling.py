@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from lazygumbel.kernels.keeping import STAMP
 from lazygumbel.kernels.telling import LINE
 
 ANSWERS = """
@@ -65,3 +66,21 @@ def test_a_terminal_is_told_of_compilation_that_takes_long(tmp_path: Path):
     )
     assert cold.returncode == warm.returncode == piped.returncode == 0, cold.stderr
     assert cold.stderr == LINE and not warm.stderr and not piped.stderr
+
+
+def test_compiled_code_of_other_sources_is_not_used(tmp_path: Path):
+    """Numba itself would only look at the file in which a kernel stands."""
+
+    def indexes() -> dict[Path, int]:
+        found = run(ANSWERS + SCORES, NUMBA_CACHE_DIR=str(tmp_path))
+        assert found.returncode == 0 and not found.stderr, found.stderr
+        return {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.nbi")}
+
+    first, second = indexes(), indexes()
+    assert first and first == second
+    (stamp,) = tmp_path.rglob(STAMP)
+    right = stamp.read_text()
+    stamp.write_text("of another version")
+    third = indexes()
+    assert set(third) == set(first) and all(third[file] > first[file] for file in first)
+    assert stamp.read_text() == right

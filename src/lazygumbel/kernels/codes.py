@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.decorators import helper, part
-from lazygumbel.kernels.dot import dot, lay_out
+from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
     segment_weight,
@@ -15,6 +15,7 @@ from lazygumbel.kernels.lookups import (
     weight_of,
 )
 from lazygumbel.kernels.numbers import scramble
+from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -202,42 +203,19 @@ def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: flo
 
 
 @part
-def project(coded: Coded, vector: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -> Any:
-    """Theta laid out, and its products with the rows of the projection. Those with the rotation and with the means of
-    the build may be known, end to end, if its cells have them."""
-    count, cells, first = coded.projection.shape[0], coded.cells_of_build, 0
-    laid_out, projected = lay_out(vector), np.empty(count, dtype=np.float32)
-    if known.shape[0] > 0 and cells.shape[0] > 0:
-        first, count = coded.d, coded.d + coded.axes
-        projected[:first] = known[:first]
-        for c in range(cells.shape[0]):
-            projected[count + c] = known[first + cells[c]]
-    for row in range(first, count):
-        projected[row] = dot(coded.projection, row, laid_out)
-    return laid_out, projected
-
-
-@part
 def prepare(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
-    laid_out, projected = project(coded, vector, np.empty(0, dtype=np.float32))
-    return prepare_projected(coded, vector, asked, power, seed, laid_out, projected)
+    return prepare_projected(coded, vector, asked, power, seed, project(coded, vector, np.empty(0, dtype=np.float32)))
 
 
 @part
 def prepare_projected(
-    coded: Coded,
-    vector: npt.NDArray[np.float32],
-    asked: Asked,
-    power: float,
-    seed: np.uint64,
-    laid_out: npt.NDArray[np.float32],
-    projected: npt.NDArray[np.float32],
+    coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64, found: Any
 ) -> tuple[Any, Any, Any]:
     """The same, of what `project` has found."""
-    d = coded.d
+    d, (laid_out, projected) = coded.d, found
     square, scale, first_cell = 0.0, asked.scale / power, d + coded.axes
     for c in range(d):
         square += np.float64(vector[c]) * np.float64(vector[c])

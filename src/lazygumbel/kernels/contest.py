@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.batches import Batch, Found
-from lazygumbel.kernels.codes import prepare, prepare_projected, project, scan
+from lazygumbel.kernels.codes import prepare, prepare_projected, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
+from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
 from lazygumbel.kernels.sharing import scan_shared
 from lazygumbel.kernels.types import (
@@ -166,10 +167,10 @@ def _prepare(
 ) -> tuple[Any, Any, Any]:
     """The first part leaves in `known` what others need not compute again."""
     vector, one, d = batch.thetas[at[1]], _asked_of(asked, batch, at[0], at[1]), coded.d
-    laid_out, projected = project(coded, vector, known if at[0] > 0 else known[:0])
+    found = project(coded, vector, known if at[0] > 0 else known[:0])
     if at[0] == 0 and known.shape[0] > 0:
-        known[:d], known[d:] = projected[:d], projected[d + coded.axes :]
-    return prepare_projected(coded, vector, one, 1.0, batch.seeds[at[0], at[1], 0], laid_out, projected)
+        known[:d], known[d:] = found[1][:d], found[1][d + coded.axes :]
+    return prepare_projected(coded, vector, one, 1.0, batch.seeds[at[0], at[1], 0], found)
 
 
 @part

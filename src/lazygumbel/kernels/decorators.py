@@ -6,10 +6,13 @@ is the caller's. Not blanket fastmath either: it makes `isfinite(nan)` true.
 
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from warnings import warn
 
 from numba import njit
+
+from lazygumbel.kernels.keeping import drop_stale
 
 __all__ = ["door", "exact_kernel", "helper", "kernel", "part"]
 
@@ -17,8 +20,9 @@ __all__ = ["door", "exact_kernel", "helper", "kernel", "part"]
 def _can_keep() -> bool:
     """Whether Numba finds a place for compiled code: NUMBA_CACHE_DIR, beside the package, or the user's own folder."""
     try:
-        njit(cache=True)(_can_keep)
-    except RuntimeError:
+        probe: Any = njit(cache=True)(_can_keep)
+        drop_stale(Path(probe.stats.cache_path))
+    except (RuntimeError, OSError):
         warn(
             "compiled code cannot be kept: neither the folder of lazygumbel nor the user's cache can be written to. It "
             "is compiled anew in every process, which takes some seconds; NUMBA_CACHE_DIR may name another folder",

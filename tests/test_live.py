@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 import lazygumbel as lg
+from lazygumbel._support.persist import read_config
 from lazygumbel.indexes import ExactIndex, FaissIndex, PartitionIndex
 from lazygumbel.live import rows as live_rows
 from lazygumbel.progress import Silent
@@ -430,6 +431,37 @@ def test_replacing_every_row_by_others_keeps_draws_bounded_and_says_so():
     assert drift.residuals > 1.5 and "rebuild" in drift.advice and drift.removed == drift.added == 3000
     model.compact(rebuild=True)
     assert model.drift().advice == "nothing to gain"
+
+
+def test_drift_is_measured_against_the_build_until_cells_are_trained_anew(tmp_path):
+    """Compacting puts all rows into the cells of the build, which may be far from them: that must not be forgotten."""
+    rng = np.random.default_rng(3)
+    centres = 3 * rng.standard_normal((30, 8))
+    phi = (centres[rng.integers(30, size=3000)] + 0.3 * rng.standard_normal((3000, 8))).astype(np.float32)
+    model = lg.LogLinear(PartitionIndex.build(phi, rng=0))
+    model.add(phi[:500] + np.float32(0.01))
+    assert 0.8 < model.drift().residuals < 1.2  # a control: rows like those of the build
+    model.remove(np.arange(3000, 3500))
+    model.replace(np.arange(1500), rows_of(5, 1500) * 3 + 4)
+    before = model.drift()
+    assert before.residuals > 2 and "rebuild=True" in before.advice
+    model.save(tmp_path / "saved")
+    model.compact()
+    model.save(tmp_path / "compacted")
+    for found in (model, *(lg.LogLinear.load(tmp_path / name) for name in ("saved", "compacted"))):
+        drift = found.drift()
+        assert drift.added == drift.removed == 0 and drift.parts == 1
+        assert drift.residuals == pytest.approx(before.residuals, rel=0.1)
+        assert drift.largest_cell == pytest.approx(before.largest_cell, rel=0.1) and "rebuild=True" in drift.advice
+    with lg.LogLinear.load(tmp_path / "saved", mode="r+") as opened:
+        opened.compact()
+    assert "rebuild=True" in lg.LogLinear.load(tmp_path / "saved").drift().advice
+    model.remove(np.arange(1400))
+    assert model.drift().cells < before.cells
+    model.compact(rebuild=True)
+    assert model.drift().residuals == 1 and model.drift().advice == "nothing to gain"
+    model.save(tmp_path / "anew")
+    assert "built" not in read_config(tmp_path / "anew")
 
 
 class Held(Silent):

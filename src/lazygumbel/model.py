@@ -1,6 +1,7 @@
 """`LogLinear`: rows with an index over them, built once, saved, loaded, asked again and again, and changed."""
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -34,6 +35,7 @@ from lazygumbel.live import (
     read_changes,
 )
 from lazygumbel.live.saved import load_base, read_whole, write_model
+from lazygumbel.live.standard import Standard
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_estimator, default_sampler
 from lazygumbel.progress import ShowProgress, Silent, choose
@@ -231,14 +233,14 @@ class LogLinear:
                 self._live = self._made_live(None, self._index.features.n)
             return self._live
 
-    def _made_live(self, ids: npt.NDArray[np.int64] | None, size: int) -> Live:
+    def _made_live(self, ids: npt.NDArray[np.int64] | None, size: int, built: Standard | None = None) -> Live:
         index = self._index
         if not isinstance(index, ExactIndex | PartitionIndex):
             raise ValueError(
                 f"index: rows under a {type(index).__name__} cannot change; build the model with a PartitionIndex or "
                 "an ExactIndex"
             )
-        return Live(first_segment(index, ids), size)
+        return Live(first_segment(index, ids), size, built)
 
     def audit(
         self,
@@ -304,7 +306,7 @@ class LogLinear:
         snapshot = self._live.snapshot
         segment = self._live.settle(snapshot, Silent())
         with writing(Path(path)) as writer:
-            write_model(writer, segment.index, segment.ids, snapshot.size)
+            write_model(writer, segment.index, segment.ids, snapshot.size, self._live.standard(snapshot))
 
     @classmethod
     def load(cls, path: str | PathLike[str], mode: Literal["r", "r+"] = "r") -> Self:
@@ -319,14 +321,15 @@ class LogLinear:
         log = Log(folder) if mode == "r+" else None
         try:
             found = read_whole(folder, load_base)
-            model = cls(found.base.over)
-            if found.changes or found.base.ids is not None or log is not None:
-                model._live = model._made_live(found.base.ids, found.base.size)
+            over, ids, size, built = found.base
+            model = cls(over)
+            if found.changes or ids is not None or built is not None or log is not None:
+                model._live = model._made_live(ids, size, built)
                 for change in found.changes:
                     model._live.replay(change)
                 if log is not None:
                     log.open(found.data, found.end, len(found.changes))
-                    log.save = lambda segment, size: _save_compacted(folder, segment.index, segment.ids, size)
+                    log.save = partial(_save_compacted, folder)
                     model._live.journal = model._log = log
         except BaseException:
             if log is not None:
@@ -335,9 +338,9 @@ class LogLinear:
         return model
 
 
-def _save_compacted(folder: Path, index: Index, ids: npt.NDArray[np.int64], size: int) -> None:
+def _save_compacted(folder: Path, segment: Segment, size: int, built: Standard | None) -> None:
     with writing(folder, held=True) as writer:
-        write_model(writer, index, ids, size)
+        write_model(writer, segment.index, segment.ids, size, built)
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lazygumbel._support.locking import only_writer
 from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.live.rows import Change
 from lazygumbel.live.segment import Segment
+from lazygumbel.live.standard import Standard
 
 __all__ = ["Log", "packed_size", "read_changes"]
 
@@ -127,7 +128,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.save: Callable[[Segment, int], None] | None = None
+        self.save: Callable[[Segment, int, Standard | None], None] | None = None
         """Writes a model to the folder."""
         self._stack = ExitStack()
         self._stream: IO[bytes] | None = None
@@ -160,12 +161,12 @@ class Log:
             self._undo()
             raise
 
-    def compacted(self, segment: Segment, size: int) -> None:
+    def compacted(self, segment: Segment, size: int, built: Standard | None) -> None:
         """All rows are in this segment: it takes the place of the folder's data, to which no log belongs yet."""
         self._own()
         assert self.save is not None
         try:
-            self.save(segment, size)
+            self.save(segment, size, built)
         finally:  # what fails after the new data is in place must not leave us writing to the log of the old
             data = str(read_config(self.path)["data"])
             if data != self._data:

@@ -16,6 +16,7 @@ from lazygumbel.live.features import LiveNames
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
 from lazygumbel.live.sources import largest_square
+from lazygumbel.live.standard import Standard
 from lazygumbel.live.tail import Tail
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.rows.names import Names
@@ -51,7 +52,7 @@ class Journal(Protocol):
         """On disk when this returns; nothing has happened when it fails."""
         ...
 
-    def compacted(self, segment: Segment, size: int) -> None:
+    def compacted(self, segment: Segment, size: int, built: Standard | None) -> None:
         """The segment holds all rows: it is on disk, and the log is empty, when this returns."""
         ...
 
@@ -59,9 +60,11 @@ class Journal(Protocol):
 class Live:
     """Rows that come and go."""
 
-    def __init__(self, base: Segment, size: int) -> None:
+    def __init__(self, base: Segment, size: int, built: Standard | None = None) -> None:
         self.base = base
         """What was built; other segments share its rotation and its means."""
+        self.built = built or Standard.of(base)
+        """How rows lay in these cells when they were trained; None without cells."""
         self.added, self.removed = 0, 0
         """Rows that came and went since."""
         self.journal: Journal | None = None
@@ -104,10 +107,11 @@ class Live:
                 raise ValueError("the log holds a change that was not made here; load the model again")
             now = self.snapshot
             merged = self.settle(now, progress, anew=anew)
+            built = Standard.of(merged) if anew else self.standard(now)
             if self.journal is not None:
-                self.journal.compacted(merged, now.size)
+                self.journal.compacted(merged, now.size, built)
             merged.built, merged.cells = True, None
-            self.base, self.added, self.removed = merged, 0, 0
+            self.base, self.built, self.added, self.removed = merged, built, 0, 0
             self.snapshot = Snapshot((merged,), self._tail(merged), now.size)
 
     @property
@@ -124,6 +128,10 @@ class Live:
             now = self.snapshot
             self.base = self.base.under(index)
             self.snapshot = Snapshot((self.base,), now.tail, now.size)
+
+    def standard(self, snapshot: Snapshot) -> Standard | None:
+        """What the drift of these rows is measured against when they lie under one index."""
+        return None if self.built is None else self.built.among(self.base, snapshot.parts)[0]
 
     def settle(self, snapshot: Snapshot, progress: Progress, *, anew: bool = False) -> Segment:
         """All rows of a snapshot in one segment; or in cells that are trained anew."""

@@ -98,7 +98,9 @@ def test_names_are_logged_too(tmp_path):
 def test_without_r_plus_changes_live_in_memory_only(folder):
     before = state_of(folder)
     model = lg.LogLinear.load(folder)
-    model.add(rows_of(2, 3))
+    with pytest.warns(UserWarning, match=r"in memory only.*mode='r\+'"):
+        model.add(rows_of(2, 3))
+    model.add(rows_of(3, 1))  # once is enough
     assert "in memory only" in repr(model) and same(state_of(folder), before)
     with pytest.raises(ValueError, match="mode must be"):
         lg.LogLinear.load(folder, mode="w")

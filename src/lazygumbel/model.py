@@ -1,5 +1,6 @@
 """`LogLinear`: rows with an index over them, built once, saved, loaded, asked again and again, and changed."""
 
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
@@ -59,6 +60,8 @@ class LogLinear:
         self._index = index
         self._live: Live | None = None
         self._log: Log | None = None
+        self._loses_changes = False
+        """Whether it was loaded from a folder in which changes are not kept, which was not said yet."""
         self._first_change = Lock()
         self._features: tuple[Snapshot, Features] | None = None
         self._settled: tuple[Snapshot, LogLinear] | None = None
@@ -228,6 +231,10 @@ class LogLinear:
         self.close()
 
     def _changing(self) -> Live:
+        if self._loses_changes:
+            self._loses_changes = False
+            words = "changes live in memory only: the model was loaded without mode='r+'; model.save keeps them"
+            warnings.warn(words, stacklevel=3)
         with self._first_change:
             if self._live is None:
                 self._live = self._made_live(None, self._index.features.n)
@@ -313,7 +320,7 @@ class LogLinear:
         """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed.
 
         With `mode="r+"` every change is on disk before the call that makes it returns, and nobody else can write to
-        the folder until `close`. Otherwise changes live in memory only.
+        the folder until `close`. Otherwise changes live in memory only, of which the first warns.
         """
         folder = Path(path)
         if mode not in ("r", "r+"):
@@ -331,6 +338,7 @@ class LogLinear:
                     log.open(found.data, found.end, len(found.changes))
                     log.save = partial(_save_compacted, folder)
                     model._live.journal = model._log = log
+            model._loses_changes = log is None
         except BaseException:
             if log is not None:
                 log.close()

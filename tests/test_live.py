@@ -434,6 +434,27 @@ def test_replacing_every_row_by_others_keeps_draws_bounded_and_says_so():
     assert model.drift().advice == "nothing to gain"
 
 
+def test_compacting_a_model_leaves_its_snapshots_alone():
+    """A part that holds all rows becomes the build of one, and stays what it was of the other."""
+    model, new, more = build(PartitionIndex), rows_of(8, 300, shift=1.0), rows_of(9, 200, shift=-1.0)
+    model.add(new)
+    model.remove(np.arange(600))
+    (part,) = model.parts
+    other, cells = model.snapshot(), part.cells
+    assert cells is not None and part.count == len(part.ids) == 300
+    model.compact()
+    assert part.cells is cells and model.parts[0].cells is None and other.drift().removed == 600
+    other.add(more)
+    rows = np.concatenate([new, more])
+    for theta in (THETAS[0], -THETAS[0]):
+        assert near(other(theta).log_partition(rng=0), np.logaddexp.reduce(rows.astype(np.float64) @ theta))
+        audit = other.audit(theta)
+        assert (audit.miss < 1e-3).all() and set(audit.labels) <= {"bounded", "exact"}
+    means = other._live.base.index.partition.means
+    for part in other.parts:
+        assert np.array_equal(part.index.partition.means, means[part.cells])
+
+
 def test_drift_is_measured_against_the_build_until_cells_are_trained_anew(tmp_path):
     """Compacting puts all rows into the cells of the build, which may be far from them: that must not be forgotten."""
     rng = np.random.default_rng(3)

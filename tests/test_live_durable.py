@@ -220,6 +220,35 @@ def test_damage_before_the_end_is_refused_not_dropped(folder):
             lg.LogLinear.load(folder)
 
 
+NO_IDS, NO_ROWS = np.empty(0, dtype=np.int64), np.empty((0, 6), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change(NO_IDS, np.array([200]), np.full((1, 6), np.nan, "f4"), None), "NaN"),
+        (Change(NO_IDS, np.array([200]), np.zeros((1, 5), "f4"), None), "shape"),
+        (Change(NO_IDS, np.array([300]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(NO_IDS, np.array([7]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(np.array([3]), np.array([4]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(NO_IDS, np.array([200]), np.zeros((1, 6), "f4"), ["a"]), "names"),
+        (Change(np.array([-1]), NO_IDS, NO_ROWS, None), "ids run from 0"),
+        (Change(np.array([2**40]), NO_IDS, NO_ROWS, None), "ids run from 0"),
+        (Change(np.array([3, 3]), NO_IDS, NO_ROWS, None), "more than once"),
+        (Change(np.arange(200), NO_IDS, NO_ROWS, None), "no row would be left"),
+    ],
+    ids=range(10),
+)
+def test_records_that_are_whole_but_not_of_this_model_are_refused(folder, change, words):
+    """Checksums tell of damage; who means it can compute them."""
+    log_of(folder).write_bytes(journal._packed(change, 1))
+    for mode in ("r", "r+"):
+        with pytest.raises(ValueError, match=f"change 1 of its log is not of this model.*{words}"):
+            lg.LogLinear.load(folder, mode=mode)
+    log_of(folder).write_bytes(b"")
+    lg.LogLinear.load(folder, mode="r+").close()
+
+
 def test_a_disk_that_is_full_leaves_the_model_as_it_was(folder, monkeypatch):
     with lg.LogLinear.load(folder, mode="r+") as model:
         model.add(rows_of(2, 2))

@@ -332,8 +332,13 @@ class LogLinear:
             model = cls(over)
             if found.changes or ids is not None or built is not None or log is not None:
                 model._live = model._made_live(ids, size, built)
-                for change in found.changes:
-                    model._live.replay(change)
+                for number, change in enumerate(found.changes, 1):
+                    try:
+                        model._live.replay(change)
+                    except ValueError as wrong:
+                        raise ValueError(
+                            f"{folder}: change {number} of its log is not of this model ({wrong})"
+                        ) from None
                 if log is not None:
                     log.open(found.data, found.end, len(found.changes))
                     log.save = partial(_save_compacted, folder)

@@ -91,7 +91,8 @@ def _calibration(live: Live) -> str | None:
     index = base.index
     measured = len(base.ids)
     if isinstance(index, PartitionIndex) and index.calibration is not None:
-        return f"holds: {live.added:,} rows were added to the {measured:,} that it was made on, which only dilutes it"
+        words = f"holds: {live.added:,} rows were added to the {measured:,} that it was made on"
+        return f"{words}; draws of these are bounded"
     if base.set_aside is None:
         return None
     gone, target = measured - base.count, base.set_aside.tv

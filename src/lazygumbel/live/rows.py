@@ -106,11 +106,10 @@ class Live:
             if self._ahead:
                 raise ValueError("the log holds a change that was not made here; load the model again")
             now = self.snapshot
-            merged = self.settle(now, progress, anew=anew)
+            merged = self.settle(now, progress, anew=anew).as_build()
             built = Standard.of(merged) if anew else self.standard(now)
             if self.journal is not None:
                 self.journal.compacted(merged, now.size, built)
-            merged.built, merged.cells = True, None
             self.base, self.built, self.added, self.removed = merged, built, 0, 0
             self.snapshot = Snapshot((merged,), self._tail(merged), now.size)
 
@@ -151,8 +150,19 @@ class Live:
         return other
 
     def replay(self, change: Change) -> None:
-        """Make a change again that is on disk already."""
+        """Make a change again that is on disk already; `ValueError` if it is none that can have been made here."""
         with self._writing:
+            removed, ids, now = change.removed, change.ids, self.snapshot
+            if len(ids):
+                check_rows(change.rows, now.d)
+                _check_names(change.names, len(ids), named=now.tail.names is not None)
+            if len(removed):
+                self._distinct(removed)
+            if len(removed) - len(ids) >= now.n:
+                raise ValueError("no row would be left")
+            expected = removed if len(removed) else np.arange(now.size, now.size + len(ids))
+            if len(ids) and not np.array_equal(ids, expected):
+                raise ValueError("ids are neither those that lost their rows nor the next ones")
             self._apply(change)
 
     def _make(self, change: Change) -> None:

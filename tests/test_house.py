@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parent.parent / "src" / "lazygumbel"
+TESTS = Path(__file__).parent
+SRC = TESTS.parent / "src" / "lazygumbel"
 FILES = sorted(SRC.rglob("*.py"))
 LONGEST, PARAMETERS = 400, 8
 LONG = {"kernels/reference.py": 900, "kernels/race.py": 450, "indexes/partition/index.py": 420}
@@ -50,6 +51,11 @@ def is_command(function: Function) -> bool:
 def test_files_are_short(file: Path) -> None:
     lines = file.read_text(encoding="utf-8").count("\n")
     assert lines <= LONG.get(name_of(file), LONGEST)
+
+
+def test_files_of_tests_are_short() -> None:
+    lines = {file.name: file.read_text(encoding="utf-8").count("\n") for file in TESTS.rglob("*.py")}
+    assert len(lines) > 80 and {name: count for name, count in lines.items() if count >= 500} == {}
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)

@@ -7,6 +7,7 @@ looks at some rows and returns weighted sums (`Moments`), from which log Z, expe
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import nan
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,14 +19,17 @@ from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
 from lazygumbel.rows.features import Features
 
 __all__ = [
+    "Accuracy",
     "Dense",
     "Estimator",
     "Function",
+    "Headed",
     "Kept",
     "Normaliser",
     "OrderedSampler",
     "Phi",
     "Query",
+    "Raced",
     "Sampler",
     "Seen",
 ]
@@ -185,4 +189,35 @@ class Normaliser(Protocol):
 
     def log_partition(self, query: Query, rng: np.random.Generator) -> Estimate:
         """log Z for each theta, shape (B,)."""
+        ...
+
+
+class Accuracy(NamedTuple):
+    """Of draws at one theta, from all logits."""
+
+    miss: float
+    """Probability that the row that should win is not looked at."""
+    bound: float = nan
+    """What the paper allows it; not a number where it says nothing."""
+
+
+@runtime_checkable
+class Headed(Sampler, Protocol):
+    """A sampler that looks at the best rows, and at some others by chance, with a closed form of what it misses."""
+
+    def head_size(self, n: int) -> int:
+        """How many rows it asks an index of n rows for."""
+        ...
+
+    def accuracy(self, logits: Floats, head: npt.NDArray[np.bool_], floor: float) -> Accuracy:
+        """At one theta: all logits, which rows the index found, and the smallest logit of these."""
+        ...
+
+
+@runtime_checkable
+class Raced(Sampler, Protocol):
+    """A sampler that is wrong where a logit exceeds its ceiling, and nowhere else."""
+
+    def ceilings(self, query: Query, seed: int) -> Floats:
+        """Of the logits of one theta, by id, as draws with this seed have them; infinite where rows are scored."""
         ...

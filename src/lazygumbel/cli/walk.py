@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from lazygumbel._support.checks import check_count
-from lazygumbel.cli.console import guarded, progress
+from lazygumbel._support.persist import replacing
+from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
+from lazygumbel.learning import check_file
 from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.walk import Walk
@@ -52,20 +53,19 @@ def walk(
     if out is not None:
         _check_out(out)
     loaded = LogLinear.load(model)
-    with progress() as bars:
-        walked = run(
-            loaded,
-            steps,
-            start=_start(loaded, start, name),
-            chains=chains,
-            temperature=temperature,
-            method=None if method is None else _METHODS[method],
-            stay=not no_stay,
-            rng=seed,
-            progress=bars,
-        )
+    walked = run(
+        loaded,
+        steps,
+        start=_start(loaded, start, name),
+        chains=chains,
+        temperature=temperature,
+        method=None if method is None else _METHODS[method],
+        stay=not no_stay,
+        rng=seed,
+    )
     if out is not None:
-        _save(out, walked.ids)
+        with replacing(out) as stream:
+            np.save(stream, walked.ids, allow_pickle=False)
     _show(loaded, walked, top, as_json=as_json)
 
 
@@ -83,19 +83,7 @@ def _check_out(path: Path) -> None:
     """Refuse before the walk what could not be written after it."""
     if path.suffix != ".npy":
         raise ValueError(f"out must end in .npy, not {path}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"out: {path} is a folder, or lies in none")
-
-
-def _save(path: Path, ids: npt.NDArray[np.int64]) -> None:
-    """All of the file or none of it."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.save(file, ids, allow_pickle=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    check_file(path, "out")
 
 
 def _show(model: LogLinear, walked: Walk, top: int, *, as_json: bool) -> None:

@@ -253,3 +253,30 @@ def test_a_forked_process_has_threads_of_its_own():
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert subprocess.run([sys.executable, "-c", dedent(script)], timeout=300, check=False).returncode == 7
+
+
+def test_nobody_waits_for_a_helper_who_ran_out_of_memory():
+    """Nor is one left behind who works on what is no longer there. In a process of its own, which may hang."""
+    script = """
+    import threading
+    import numpy as np
+    import lazygumbel as lg
+    from lazygumbel import kernels
+    from lazygumbel.indexes.partition import index
+    index._SHARED_FROM = 0
+    rows = np.random.default_rng(0).normal(size=(20_000, 8)).astype(np.float32)
+    dist = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))(rows[0])
+    before, usual = dist.top_k(3).ids.tolist(), kernels.top_theta
+    kernels.top_theta = lambda stored, asked, vector, k, *rest: usual(stored, asked, vector, 2**46, *rest)
+    failed = 0
+    for _ in range(50):
+        try:
+            dist.top_k(3)
+        except MemoryError:
+            failed += 1
+    kernels.top_theta = usual
+    after = [dist.top_k(3).ids.tolist() == before for _ in range(50)]
+    print(failed, sum(after), [thread.name for thread in threading.enumerate()].count("lazygumbel-helper"))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("50 50 1\n", "")

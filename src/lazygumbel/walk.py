@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
@@ -20,8 +21,6 @@ from lazygumbel.protocols import Asked, Model
 from lazygumbel.results import Label, weakest
 
 __all__ = ["Walk", "walk"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,21 +9,15 @@ import typer
 from lazygumbel._support.checks import check_count
 from lazygumbel._support.persist import replacing
 from lazygumbel.cli.console import guarded
-from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
+from lazygumbel.cli.options import Json, Method, Model, Seed, Temperature, app, names_of, show_columns
+from lazygumbel.cli.samplers import sampler_of
 from lazygumbel.learning import check_file
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.walk import Walk
 from lazygumbel.walk import walk as run
 
 __all__: list[str] = []
 
-_METHODS: dict[str, Sampler] = {
-    "bounded": Bounded(),
-    "exhaustive": Exhaustive(),
-    "fixed-cutoff": FixedCutoff(),
-    "lazy": LazyGumbel(),
-}
 _EXCERPT = 20
 """Steps of the first chain that are shown."""
 
@@ -37,9 +31,7 @@ def walk(
     name: Annotated[str | None, typer.Option(help="Name of the row to start from.")] = None,
     chains: Annotated[int, typer.Option(help="How many chains run side by side.")] = 1,
     temperature: Temperature = 0.05,
-    method: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_METHODS)}; the model's default if not given.")
-    ] = None,
+    method: Method = None,
     no_stay: Annotated[bool, typer.Option("--no-stay", help="Never step from a row to itself.")] = False,
     top: Annotated[int, typer.Option(help="How many of the most visited rows to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the ids, (steps, chains).")] = None,
@@ -48,8 +40,7 @@ def walk(
 ) -> None:
     """Walk from row to row: Pr(j -> i) is proportional to exp(phi_i . phi_j / temperature)."""
     check_count(top, "top")
-    if method is not None and method not in _METHODS:
-        raise ValueError(f"method: {method!r} is none of {', '.join(_METHODS)}")
+    sampler = sampler_of(method, None)
     if out is not None:
         _check_out(out)
     loaded = LogLinear.load(model)
@@ -59,7 +50,7 @@ def walk(
         start=_start(loaded, start, name),
         chains=chains,
         temperature=temperature,
-        method=None if method is None else _METHODS[method],
+        method=sampler,
         stay=not no_stay,
         rng=seed,
     )

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask
 from lazygumbel.methods import Headed, Query, Raced, Sampler
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Labels, make_frame
 
 __all__ = ["Audit", "audit", "race_distance"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class Audit:
     """What draws at each theta are labelled."""
     reasons: Labels
     """Why."""
-    violations: npt.NDArray[np.int64]
+    violations: Ints
     """Rows whose logit exceeds its ceiling, of all rows; zero for methods without ceilings."""
 
     @property
@@ -137,7 +135,7 @@ def _all_logits(query: Query) -> Floats:
     return logits
 
 
-def _head_facts(logits: Floats, chosen: npt.NDArray[np.bool_], k: int) -> tuple[float, float, float]:
+def _head_facts(logits: Floats, chosen: Mask, k: int) -> tuple[float, float, float]:
     """Gap, recall of the true top k, and mass of the head; a head of no rows has mass zero and nothing else."""
     if not chosen.any():
         return np.nan, np.nan, 0.0

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel._support.checks import check_temperature, check_vectors, longest_vector
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
@@ -34,8 +35,6 @@ __all__ = [
     "Seen",
 ]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 Function = Callable[[Ints, Floats], Floats]
 """Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
@@ -60,7 +59,7 @@ class Dense(NamedTuple):
     """Logits of a block of rows for every theta, (B, m); excluded rows are minus infinity."""
 
     ids: Ints
-    rows: npt.NDArray[np.float32]
+    rows: Vectors
     logits: Floats
 
 
@@ -82,7 +81,7 @@ class Query:
     """The model at a batch of thetas, (B, d), checked at the boundary."""
 
     index: Index
-    thetas: npt.NDArray[np.float32]
+    thetas: Vectors
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
@@ -120,7 +119,7 @@ class Query:
             return int(self.can_draw(b, self.kept[b].ids).sum())
         return self.features.live - len(self.excluded[b])
 
-    def can_draw(self, b: int, ids: Ints) -> npt.NDArray[np.bool_]:
+    def can_draw(self, b: int, ids: Ints) -> Mask:
         """Which of these rows are neither excluded nor truncated for theta b."""
         allowed = np.isin(ids, self.excluded[b], invert=True)
         return allowed if self.kept is None else allowed & np.isin(ids, self.kept[b].ids)
@@ -209,7 +208,7 @@ class Headed(Sampler, Protocol):
         """How many rows it asks an index of n rows for."""
         ...
 
-    def accuracy(self, logits: Floats, head: npt.NDArray[np.bool_], floor: float) -> Accuracy:
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:
         """At one theta: all logits, which rows the index found, and the smallest logit of these."""
         ...
 

@@ -10,6 +10,7 @@ from math import ceil, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.budgets import sampling_budget
 from lazygumbel.methods.base import Accuracy, Query
@@ -19,9 +20,6 @@ from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import EXACT, Draws, Reason, grounds
 
 __all__ = ["FixedCutoff", "miss_fixed", "paper_bound"]
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.methods.base import Accuracy, Query
 from lazygumbel.methods.draw import (
@@ -27,9 +27,6 @@ from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason, grounds
 
 __all__ = ["LazyGumbel", "miss_adaptive"]
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

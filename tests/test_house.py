@@ -64,6 +64,21 @@ def test_functions_take_few_parameters(file: Path) -> None:
     assert {name: count for name, count in many.items() if count > KNOBS.get(name, PARAMETERS)} == {}
 
 
+FEW = {"forms.py:keys", "_support/threads.py:_controller", "indexes/partition/codebook.py:codebook"}
+"""Functions of what there are a few of: kinds of answers, of BLAS, of codes."""
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_caches_are_bounded(file: Path) -> None:
+    """Of what users ask, a relative error say, there is no end."""
+    unbounded = {
+        name
+        for name, function in functions(file)
+        if any(ast.unparse(decorator) in ("cache", "lru_cache(None)") for decorator in function.decorator_list)
+    }
+    assert {name for name, function in functions(file) if name in unbounded and parameters(function)} <= FEW
+
+
 # What a compiled kernel does is said once, by its twin in the reference.
 SPEAKING = [file for file in FILES if file.parent.name != "kernels" or file.name == "reference.py"]
 

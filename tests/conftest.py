@@ -14,6 +14,18 @@ from lazygumbel.indexes.partition.cost import Effort
 from lazygumbel.kernels.types import DEVIATIONS
 from statistics_helpers import partition_model
 
+SLOW = (
+    *("cli_processes", "compiling", "interrupts", "live_durable", "persist_killed", "serve_load", "serve_page"),
+    *("serve_schema", "sharded_ray", "site"),
+)
+"""Files of tests that start browsers, clusters, servers and processes to kill: `-m "not slow"` leaves them out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def seeds_that_were_not_given(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from lazygumbel._support import persist
 from lazygumbel._support.locking import LOCK
-from lazygumbel._support.persist import Reader, reading, writing
+from lazygumbel._support.persist import Reader, writing
+from lazygumbel.live.saved import read_whole
 from persist_helpers import data, entries, is_tidy, save, saved
 
 # Killed at any moment
@@ -98,7 +99,7 @@ def test_writers_in_turn_leave_a_whole_model_and_readers_always_find_one(tmp_pat
             process.stdin.flush()
         stop = time.perf_counter() + 3
         while time.perf_counter() < stop:
-            read.append(reading(path, whole))
+            read.append(read_whole(path, whole).base)
         assert one.poll() is None and other.poll() is None
     assert set(read) == {1, 2} and sum(a != b for a, b in pairwise(read)) > 5, read
     save(path, 7)

@@ -364,7 +364,7 @@ def test_what_is_left_far_below_an_excluded_row_is_summed_right() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.05, 0.01])
-def test_intervals_cover_where_float32_rounds_more_than_samples_err(temperature: float) -> None:
+def test_intervals_cover_at_low_temperatures(temperature: float) -> None:
     """Of clustered rows at low temperatures standard errors were once a tenth of the error."""
     rng = np.random.default_rng(7)
     rows = np.repeat(rng.normal(size=(40, 16)), 100, axis=0) + 0.1 * rng.normal(size=(4_000, 16))

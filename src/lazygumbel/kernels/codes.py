@@ -304,20 +304,24 @@ def _bits(race: Race, block: int, group: int) -> np.uint64:
 
 
 @helper
-def _weigh_bytes(run: Run, block: int) -> None:
+def _weigh_bytes(run: Run, block: int, along: npt.NDArray[np.float64]) -> None:
+    """Ceilings of a block by its bytes; `along` is room for a group, so that all but products are vector
+    instructions."""
     rows, theta, ceilings = run.rows, run.theta, run.ceilings
     unit = theta.scale / ceilings.power * UNIT
     for group in range(BLOCK // GROUP):
         place = (BLOCK // GROUP) * block + group
         cell, first, alive = run.sketch.cells[place], run.sketch.firsts[place], _bits(run.race, block, group)
         for lane in range(GROUP):
-            ceiling = 0.0
+            along[lane] = 0.0
             if (alive >> np.uint64(lane)) & np.uint64(1):
-                step = np.float64(rows.steps[first + lane, 0])
-                along = np.float64(dot(rows.bytes, first + lane, theta.laid_out)) + ceilings.byte_error
-                ceiling = np.ceil(np.float64(ceilings.scores[cell]) + step * along * unit)
-                ceiling = min(max(ceiling, _LOW), _HIGH)
-            run.race.ceilings[block, GROUP * group + lane] = np.int16(ceiling)
+                product = np.float64(dot(rows.bytes, first + lane, theta.laid_out)) + ceilings.byte_error
+                along[lane] = np.float64(rows.steps[first + lane, 0]) * product
+        score, out = np.float64(ceilings.scores[cell]), run.race.ceilings[np.uint64(block)]
+        for lane in range(GROUP):
+            ceiling = min(max(np.ceil(score + along[lane] * unit), _LOW), _HIGH)
+            held = (alive >> np.uint64(lane)) & np.uint64(1)
+            out[np.uint64(GROUP * group + lane)] = np.int16(ceiling) if held else np.int16(0)
 
 
 @helper
@@ -395,7 +399,7 @@ def _far_chunk(run: Run, chunk: int) -> float:
 
 @part
 def scan(run: Run, first: int, last: int) -> None:
-    race = run.race
+    race, along = run.race, np.empty(GROUP)
     for chunk in range(first, last):
         total = _far_chunk(run, chunk)
         if total < 0.0:
@@ -406,7 +410,7 @@ def scan(run: Run, first: int, last: int) -> None:
                     weight = weigh_codes(run, block, level)
                 else:
                     if level == BYTES:
-                        _weigh_bytes(run, block)
+                        _weigh_bytes(run, block, along)
                     weight = block_weight(run, block)
                 race.weights[np.uint64(block)] = weight
                 total += weight

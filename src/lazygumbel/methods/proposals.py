@@ -52,7 +52,7 @@ def propose(query: Query, rel_err: float, rng: np.random.Generator) -> list[Prop
 
 
 def _propose(index: PartitionIndex, query: Query, b: int, rel_err: float, seeds: Sequence[int]) -> Proposed:
-    asked = index.estimate(query.temperature, for_sums(query.features.d, index.coder.parts, rel_err))
+    asked = index.estimate(query.temperature, for_sums(query.features.d, index.parts, rel_err))
     excluded, shared = index.slots(query.excluded[b]), index.shares(query.size)
     with index.enter(query.thetas[b], asked, seed=seeds[0], excluded=excluded, shared=shared) as entered:
         run, race = entered.run, entered.run.race

@@ -83,7 +83,7 @@ def stack(parts: Sequence[Moments]) -> Moments:
 
 def concatenate(parts: Sequence[Moments]) -> Moments:
     """Moments of shapes (B1,), (B2,) and so on as one."""
-    return _joined(parts, np.concatenate)
+    return parts[0] if len(parts) == 1 else _joined(parts, np.concatenate)
 
 
 def _joined(parts: Sequence[Moments], join: Callable[[list[Floats]], Floats]) -> Moments:

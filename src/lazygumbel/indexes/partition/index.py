@@ -117,6 +117,8 @@ class PartitionIndex:
         self.layout = Layout.of(cells.offsets)
         self.partition = cells
         self.coder = coder
+        self.parts = coder.parts
+        """Number of codes of the first part, and of all."""
         self.coding = coding
         self.bytes = byte_codes
         self.alive = self.layout.alive()
@@ -143,7 +145,7 @@ class PartitionIndex:
             features.d,
             len(cells.axes),
             float(cells.around[0]),
-            coder.parts,
+            self.parts,
             coding.gain,
             coding.code_norm,
             byte_codes.error,
@@ -184,7 +186,7 @@ class PartitionIndex:
         return self.coder.first.shape[1], self.coder.second.shape[1]
 
     def __repr__(self) -> str:
-        first, bits = (6 * codes for codes in self.coder.parts)
+        first, bits = (6 * codes for codes in self.parts)
         size = f"n={self.features.n:,}, d={self.features.d}, cells={self.cells:,}"
         return f"PartitionIndex({size}, {bits} bits a row, {first} first)"
 
@@ -330,7 +332,7 @@ class PartitionIndex:
         if delta == 0.0:
             return Asked(scale, _NO_QUANTILES, 0.0, 0.0, *BY_BYTES, _EVERYTHING)
         quantiles = quantile_table((1 - _ROUNDING_SHARE) * delta, self.features.d)
-        effort, rounding = for_draws(self.features.d, self.coder.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
+        effort, rounding = for_draws(self.features.d, self.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
         if calibration is None:
             return Asked(scale, quantiles, rounding, 0.0, *effort, _EVERYTHING)
         known = np.array([calibration.low, calibration.high])
@@ -395,7 +397,7 @@ class PartitionIndex:
             races = [Race.room(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+            rooms = Rooms.of(races, self.cells, self.parts[1], self.features.d)
             kernels.pack_rooms(rooms)
             return rooms, races
 

@@ -279,8 +279,9 @@ class Features:
 
     def _but(self, **changed: Any) -> "Features":
         """The same rows, of which something else is known."""
-        known = {"order": self.order, "positions": self.positions, "names": self.names, "dead": self.dead}
-        return Features(self.stored, **known | {"max_norm": self._max_norm} | changed)
+        names = ("order", "positions", "names", "dead")
+        known: dict[str, Any] = {name: getattr(self, name) for name in names} | {"max_norm": self._max_norm}
+        return Features(self.stored, **(known | changed))
 
 
 def _map_npy(path: Path) -> npt.NDArray[Any]:

@@ -1,6 +1,9 @@
 """Shards in this process (`engine="threads"`): every verb against the unsplit model, files, and what goes wrong."""
 
+import dataclasses
 import json
+import pickle
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -16,6 +19,7 @@ from lazygumbel.cli import app
 from lazygumbel.guarantees.audit import race_distance
 from lazygumbel.live import raced
 from lazygumbel.sharded import ShardedModel, ShardError
+from lazygumbel.sharded.requests import Request
 from lazygumbel.sharded.threads import ThreadsEngine
 from lazygumbel.sharded.worker import ShardWorker
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
@@ -190,6 +194,8 @@ def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel)
 def test_every_shard_has_a_record_of_its_health(sharded: ShardedModel) -> None:
     records = sharded.health()
     assert [record.shard for record in records] == list(range(len(records)))
+    fields = ["shard", "node", "pid", "rows", "version", "restarts", "last_error"]
+    assert all([field.name for field in dataclasses.fields(record)] == fields for record in records)
     assert sum(record.rows for record in records) == N and len(records) in (1, 2, 5)
     for record in records:
         named = (record.node, record.pid, record.version)
@@ -384,6 +390,35 @@ def test_files_are_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             model(THETAS).sample(1)
             model.health()
         assert loaded == ["shard-000", "shard-001", "shard-002"]
+
+
+def test_what_comes_from_another_process_compiles_nothing_that_a_worker_has_not_tried(tmp_path: Path) -> None:
+    """Arrays that travelled cannot be written to, which is another type for compiled code."""
+    LogLinear(by_codes(Features.of(ROWS))).save(tmp_path / "shard")
+    worker = ShardWorker(str(tmp_path / "shard"), lambda: "here")
+    worker.warm_up()
+    before = compiled()
+    for thetas in (THETAS, THETAS[:1], 5 * THETAS):
+        dist = {"method": None, "rng": np.random.SeedSequence(1), "exclude": [np.arange(9)] * len(thetas)}
+        asked = [
+            Request("sample", {"size": 2} | dist, thetas),
+            Request("sample_without_replacement", {"size": 2} | dist, thetas),
+            Request("log_partition", {"rel_err": None} | dist, thetas),
+            Request("top_k", {"k": 3, "exclude": dist["exclude"]}, thetas),
+            Request("logits", {"ids": np.zeros((3, len(thetas)), dtype=np.int64)}, thetas),
+        ]
+        buffers: list[Any] = []
+        packed = pickle.dumps(tuple(asked), protocol=5, buffer_callback=buffers.append)
+        travelled = pickle.loads(packed, buffers=[bytes(buffer) for buffer in buffers])
+        assert not travelled[0].thetas.flags.writeable
+        assert worker.answer(travelled, None).status == "answered"
+    assert before and compiled() == before
+
+
+def compiled() -> dict[str, int]:
+    """How often each kernel was compiled in this process."""
+    rooms = [vars(module) for name, module in sys.modules.items() if name.startswith("lazygumbel.kernels")]
+    return {repr(one): len(one.signatures) for room in rooms for one in room.values() if hasattr(one, "signatures")}
 
 
 def test_a_missing_shard_can_be_left_out_and_the_answer_says_so(folder: Path) -> None:

@@ -27,9 +27,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.locking import LOCK, only_writer
-from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
+from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, is_saved, read_config, seal
 
-__all__ = ["Reader", "Writer", "changes_file", "check_target", "read_config", "reading", "replacing", "writing"]
+__all__ = [
+    "Reader",
+    "Writer",
+    "changes_file",
+    "check_target",
+    "is_saved",
+    "read_config",
+    "reading",
+    "replacing",
+    "writing",
+]
 
 R = TypeVar("R")
 

@@ -33,10 +33,10 @@ _AT_ONCE = 4
 class RayWorker:
     """A `ShardWorker` as an actor, which has as many threads as cores were reserved for it."""
 
-    def __init__(self, folder: str, *, writes: bool, threads: int | None) -> None:
+    def __init__(self, folder: str, *, writes: bool, filled: bool, threads: int | None) -> None:
         if threads is not None:
             set_threads(threads)
-        self._worker = ShardWorker(folder, _node, writes=writes)
+        self._worker = ShardWorker(folder, _node, writes=writes, filled=filled)
 
     def answer(self, asked: tuple[tuple[Request, ...], str | None]) -> Outcome:
         """What came of requests to the rows of a version; in one argument, as Ray packs each by itself."""
@@ -70,7 +70,6 @@ class _Slot:
         last = self.last
         return Health(
             shard=self.shard.shard,
-            replica=self.replica,
             node=None if last is None else last.node,
             pid=None if last is None else last.pid,
             rows=self.shard.rows,
@@ -97,7 +96,7 @@ class RayEngine:
     ) -> None:
         self._ray: Any = require("ray", extra="ray")
         self._deadline = deadline
-        shards = [shard for shard in manifest.shards if shard.rows]
+        shards = manifest.asked(writes=writes)
         self._joined = join(self._ray, address, cpus * len(shards) * replicas)
         actor = self._ray.remote(RayWorker).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
@@ -108,7 +107,8 @@ class RayEngine:
             # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
             turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
             for shard in turned:
-                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes, threads=threads)
+                folder = str(path.resolve() / folder_of(shard.shard))
+                handle = actor.remote(folder, writes=writes, filled=shard.version is not None, threads=threads)
                 self._slots[shard.shard].append(_Slot(shard, replica, handle))
         self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 

@@ -124,12 +124,11 @@ class Replies:
 
 @dataclass(frozen=True)
 class Health:
-    """How one worker of a shard is doing, as far as this connection knows. A shard without rows has none."""
+    """How one worker of a shard is doing, as far as this connection knows."""
 
     shard: int
-    replica: int
     node: str | None
-    """Where it runs; None when it never answered."""
+    """Where it runs; None when it never answered, or when the shard has no worker, as it never had rows."""
     pid: int | None
     rows: int
     version: str | None

@@ -15,10 +15,12 @@ class ThreadsEngine:
 
     def __init__(self, path: Path, manifest: Manifest, *, deadline: float, writes: bool = False) -> None:
         self._deadline = deadline
-        self._shards = {shard.shard: shard for shard in manifest.shards if shard.rows}
+        self._shards = {shard.shard: shard for shard in manifest.asked(writes=writes)}
         self._workers = {
-            number: ShardWorker(str(path / folder_of(number)), lambda: "this process", writes=writes)
-            for number in self._shards
+            number: ShardWorker(
+                str(path / folder_of(number)), lambda: "this process", writes=writes, filled=shard.version is not None
+            )
+            for number, shard in self._shards.items()
         }
         self._last: dict[int, Outcome] = {}
         self._errors: dict[int, str] = {}
@@ -72,7 +74,6 @@ class ThreadsEngine:
         last = self._last.get(shard)
         return Health(
             shard=shard,
-            replica=0,
             node=None if last is None else last.node,
             pid=None if last is None else last.pid,
             rows=self._shards[shard].rows,

@@ -470,6 +470,7 @@ def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
         "f: it raised ZeroDivisionError": lambda: model(THETAS).expectation(lambda ids: ids / (1 // 0)),
         "model must be a LogLinear or a ShardedModel, not dict": lambda: lg.fit({}, [1]),  # type: ignore[arg-type]
         "calibrate: .* bounded without, or calibrate an unsplit LogLinear": lambda: model.calibrate(THETAS, tv=0.01),
+        "top_k, top_p, min_p: shards cannot be truncated": lambda: model(THETAS).truncated(top_p=0.9),
         "cannot be audited .* audit an unsplit model": lambda: model.audit(THETAS, method=lg.TopKOnly(k=3)),
         "theta has 3 columns": lambda: model(np.zeros(3)),
         "temperature": lambda: model(THETAS, temperature=0),

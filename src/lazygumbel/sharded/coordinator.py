@@ -135,8 +135,8 @@ class Coordinator:
     def health(self) -> list[Health]:
         """One record a worker, and one for each shard that has none."""
         counts = {holding.number: holding.count for holding in self.known.shards}
-        records = self._engine.health({shard: standing.version for shard, standing in self._standings.items()})
-        found = [replace(record, rows=counts[record.shard]) for record in records]
+        asked = self._engine.health({shard: standing.version for shard, standing in self._standings.items()})
+        found = [known.health(counts[known.shard]) for known in asked]
         unasked = (shard.shard for shard in self._manifest.shards if shard.shard not in counts)
         found += [Health(shard, None, None, 0, None, 0, None) for shard in unasked]
         return sorted(found, key=lambda record: record.shard)

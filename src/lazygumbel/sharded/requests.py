@@ -13,6 +13,7 @@ __all__ = [
     "CHANGES",
     "Engine",
     "Health",
+    "Known",
     "Lost",
     "Outcome",
     "Replies",
@@ -139,6 +140,29 @@ class Health:
     """The last thing that went wrong since it last answered."""
 
 
+@dataclass(eq=False)
+class Known:
+    """What is known of one worker, whichever process it is at the moment."""
+
+    shard: int
+    last: Outcome | None = None
+    restarts: int = 0
+    error: str | None = None
+
+    def heard(self, outcome: Outcome) -> None:
+        """Take note of an outcome."""
+        if self.last is not None and (self.last.pid, self.last.node) != (outcome.pid, outcome.node):
+            self.restarts += 1
+        self.last = outcome
+        self.error = outcome.error or None
+
+    def health(self, rows: int) -> Health:
+        """As a record, of so many rows."""
+        last = self.last
+        where = (None, None) if last is None else (last.node, last.pid)
+        return Health(self.shard, *where, rows, None if last is None else last.version, self.restarts, self.error)
+
+
 class ShardError(ConnectionError):
     """Shards that did not answer; `lost` names each and says why."""
 
@@ -157,8 +181,8 @@ class Engine(Protocol):
         """
         ...
 
-    def health(self, versions: Versions) -> list[Health]:
-        """One record a worker, which is asked in this version."""
+    def health(self, versions: Versions) -> list[Known]:
+        """What is known of each worker, which is asked in this version."""
         ...
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import pickle
+import signal
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -365,6 +367,38 @@ def test_an_interrupted_split_goes_on_where_it_was(
     LogLinear.load(out / "shard-001")  # an ordinary model
     with pytest.raises(ValueError, match="holds a sharded model already"):
         ShardedModel.split(tmp_path / "model", out, shards=4, rng=0)
+
+
+KILLED = """
+import os, signal
+from lazygumbel import model
+from lazygumbel.sharded import ShardedModel
+original, written = model.write_model, []
+def write(*given):
+    original(*given)
+    written.append(1)
+    if len(written) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+model.write_model = write
+ShardedModel.split({source!r}, {out!r}, shards=4, rng=0)
+"""
+
+
+def test_a_split_that_was_killed_while_it_wrote_a_shard_goes_on_with_that_one(whole: LogLinear, tmp_path: Path) -> None:
+    whole.save(tmp_path / "model")
+    code = KILLED.format(source=str(tmp_path / "model"), out=str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    finished = [tmp_path / "out" / f"shard-00{s}" / "config.json" for s in (0, 1)]
+    before = [file.stat().st_mtime_ns for file in finished]
+    assert not (tmp_path / "out" / "shard-002" / "config.json").exists()
+    for out in ("out", "anew"):
+        ShardedModel.split(tmp_path / "model", tmp_path / out, shards=4, rng=0)
+    assert [file.stat().st_mtime_ns for file in finished] == before
+    models = [ShardedModel.connect(tmp_path / out, engine="threads") for out in ("out", "anew")]
+    resumed, anew = (model(THETAS).sample(50, rng=1).ids for model in models)
+    np.testing.assert_array_equal(resumed, anew)
+    np.testing.assert_array_equal(models[0].features.gather(np.arange(N)), ROWS)
 
 
 def test_a_shard_of_another_version_is_refused_by_name(folder: Path) -> None:

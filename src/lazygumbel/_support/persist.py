@@ -27,9 +27,18 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.locking import LOCK, only_writer
-from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
+from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, is_saved, read_config, seal
 
-__all__ = ["Reader", "Writer", "changes_file", "check_target", "read_config", "replacing", "writing"]
+__all__ = [
+    "Reader",
+    "Writer",
+    "changes_file",
+    "check_target",
+    "is_saved",
+    "read_config",
+    "replacing",
+    "writing",
+]
 
 _SMALL = 16 * 2**20
 """Files up to this size carry a digest, checked on load; of larger ones only the size is checked."""

@@ -255,6 +255,8 @@ class MergedDistribution(Verbs):
         left, size = self._left(left_out), len(self._thetas)
 
         def of_part(p: int) -> R | None:
+            if not self._parts[p].count:
+                return None
             excluded: tuple[Ints, ...] | None = None if left_out is None else left_out[p]
             groups = _groups(np.minimum(left[p], most))
             if not size or (len(groups) == 1 and groups[0][1] == most):

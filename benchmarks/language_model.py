@@ -34,8 +34,8 @@ FASTER = {"dense float32": 15.0, "dense int8": 5.0}
 """Times that draws of a distance of at most 1e-4 are to be quicker."""
 CLOSE, FAR = 1e-4, 1e-2
 TOPS = (50, 100, 1000)
-COARSE = 8, 4
-"""Coordinates to a code, for draws alone: the quickest of seven pairs at the states that size the codes. Those chosen
+COARSE = 12, 6
+"""Coordinates to a code, for draws alone: the quickest of twelve pairs at the states that size the codes. Those chosen
 by default serve sums as well."""
 COLOURS = {"dense float32": "#000000", "dense int8": "#999999", "HNSW": "#d55e00", "clusters": "#009e73"}
 OURS = "#0072b2"

@@ -2,6 +2,7 @@
 
 And no test depends on chance: where none was given, seeds follow from the name of the test."""
 
+from collections.abc import Callable
 from itertools import count
 from zlib import crc32
 
@@ -10,6 +11,7 @@ import pytest
 
 from lazygumbel import LogLinear
 from lazygumbel.indexes.partition.cost import Effort
+from lazygumbel.kernels.types import DEVIATIONS
 from statistics_helpers import partition_model
 
 
@@ -32,6 +34,18 @@ def unit_model() -> LogLinear:
 def varied_model() -> LogLinear:
     """2,000 rows of varied lengths in 8 dimensions: `make_rows(2_000, 8, varied=True, seed=2)`."""
     return partition_model(2_000, 8, varied=True, seed=2, cells=40)
+
+
+@pytest.fixture
+def set_quantile(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Put ceilings of draws so many standard deviations above estimates, whatever delta is."""
+
+    def put(quantile: float) -> None:
+        monkeypatch.setattr(
+            "lazygumbel.indexes.partition.index.quantile_table", lambda *_: np.full(DEVIATIONS, quantile)
+        )
+
+    return put
 
 
 @pytest.fixture

@@ -266,8 +266,7 @@ def test_the_audit_is_the_law_of_the_draws(norms: str) -> None:
     lowered = np.minimum(logits, Bounded().ceilings(model(theta, temperature=temperature)._query_all, 5))
     law = np.exp(lowered - np.logaddexp.reduce(lowered))
     positions, values = np.empty(100_000, dtype=np.int64), np.empty(100_000)
-    quantiles = index.quantiles(1e-4, float(np.linalg.norm(theta)) / temperature)
-    asked = index.asked(temperature, delta=1e-4, size=1)._replace(quantiles=quantiles, slope=quantiles[0])
+    asked = index.asked(temperature, delta=1e-4, size=1)
     with index.enter(theta, asked, seed=5) as entered:
         assert kernels.settle(entered.run, entered.outlook, 1)
         assert kernels.draw(entered.run, np.uint64(7), (2**40, False), positions, values)[0] == len(positions)

@@ -4,7 +4,7 @@ import numpy as np
 
 from lazygumbel._support.threads import get_threads
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
 
@@ -28,8 +28,7 @@ def warm_up() -> None:
         dist.log_prob(np.zeros(dist.batch_shape, dtype=np.int64), rng=0)
         dist.expectation(rng=0)
         dist.top_k(2)
-    with helped(get_threads() > 1):
-        pass
+    let_go(call_helper(get_threads() > 1))
     model.add(rows[:2])
     for theta in (rows[0], rows[:2]):
         model(theta).sample(rng=0)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels import codes, contest, strata, top
-from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Weighed
+from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Wanted, Weighed
 from lazygumbel.kernels.decorators import door, exact_kernel
 from lazygumbel.kernels.packed import pack_race, pack_rooms, pack_stored, read_race, read_stored
 from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Rooms, Run, Stored, Theta
@@ -73,10 +73,10 @@ def race_thetas(
     thetas: tuple[int, int],
     rooms: Sequence[Rooms],
     desk: _Ints,
-    rules: tuple[_Ints, bool],
+    wanted: Wanted,
     found: Found,
-) -> None:
-    contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, rules, found)
+) -> int:
+    return contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, wanted, found)
 
 
 def _words(packed: Sequence[Stored] | Sequence[Rooms]) -> _Ints:

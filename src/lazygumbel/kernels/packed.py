@@ -48,7 +48,9 @@ _CODED = _tuple(
     *(_Whole,) * 2,
     _Double,
     _NUMBERS,
-    *(_Double,) * 5,
+    *(_Double,) * 4,
+    _PAIR,
+    _Double,
 )
 _STORED = _tuple(Stored, _CODED, _SKETCH, _ROWS, _array(types.uint64, 1), _WORDS)
 _RACE = _tuple(

@@ -32,7 +32,7 @@ class Exhaustive:
         index = query.index
         if self.by_bytes and isinstance(index, PartitionIndex) and 0 < query.size < _BATCH:
             drawn = race(index, query, Rules(0.0, None, size, False), rng)
-            return pack_draws([one._replace(rows=query.features.n + one.rows) for one in drawn], size)
+            return pack_draws(drawn._replace(rows=query.features.n + drawn.rows))
         return draw_densely(query, size, rng)
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:

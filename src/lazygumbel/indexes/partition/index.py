@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
-from math import ceil, inf, log, log2, sqrt
+from math import inf, log, sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -38,13 +38,14 @@ from lazygumbel.indexes.partition.cost import (
     for_draws,
 )
 from lazygumbel.indexes.partition.forecasting import forecast
-from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
-from lazygumbel.indexes.partition.law import error_quantile
+from lazygumbel.indexes.partition.law import error_quantile, quantile_table
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import (
     BLOCK,
     CELL,
+    DEVIATIONS,
     PACKED,
     Asked,
     Coded,
@@ -61,6 +62,8 @@ from lazygumbel.rows.features import Features, Source
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
+Floats = npt.NDArray[np.float64]
+
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
 _ROUNDING_SHARE = 0.1
@@ -74,14 +77,13 @@ _TOGETHER, _CACHED = 8, 2**25
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
-_LARGEST_DEVIATION = 64.0
 _LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
 _MISSED = 1e-4
 """Probability that `top_k` misses a row."""
 _SCANNED_SHARE = 0.05
 """Of the rows: a larger k takes longer to find by ceilings than by scoring every row."""
-_EVERYTHING = np.array([[-inf] * 3, [inf] * 3])
+_EVERYTHING, _NO_QUANTILES = np.array([[-inf] * 3, [inf] * 3]), np.zeros(DEVIATIONS)
 
 
 class Entered(NamedTuple):
@@ -146,6 +148,7 @@ class PartitionIndex:
             coding.code_norm,
             byte_codes.error,
             2 * features.max_norm,
+            self.widest,
             _SLACK * features.max_norm,
         )
         arrays = (self.alive, *self._coded[:10], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
@@ -230,18 +233,20 @@ class PartitionIndex:
         rows = np.empty(len(search.vectors), dtype=np.int64)
         shared = self.shares(len(search.vectors))
 
-        missed = _MISSED / 2  # by the first part of codes, and by all
-        quantile = error_quantile((1 - _ROUNDING_SHARE) * missed, self.features.d)
-        rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * missed))
+        quantiles, rounding = _for_top(self.features.d)
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
             norm = float(np.linalg.norm(vector.astype(np.float64)))
             # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
             scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *FOR_TOP, _EVERYTHING)
-            with self.room() as race, helped(shared) as desk:
+            asked, desk = Asked(scale, quantiles, rounding, 0.0, *FOR_TOP, _EVERYTHING), call_helper(shared)
+            try:
+                race = self.take_race()
                 positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+                self.give_back_race(race)
+            finally:
+                let_go(desk)
             if not len(positions):  # there was no room for all that might be among the best
                 rows[b] = self.features.n
                 found = ExactIndex(self.features).top_k(vector, search.k)
@@ -305,10 +310,7 @@ class PartitionIndex:
 
     def foresee(self, theta: npt.NDArray[np.float32], temperature: float, far: float) -> Foresight:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""
-        norm = sqrt(float(np.einsum("d,d->", theta, theta, dtype=np.float64)))
-        quantiles = self.quantiles(_TYPICAL_DELTA, norm / temperature)
-        asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)
-        asked = asked._replace(quantiles=quantiles, slope=quantiles[0], far=far)
+        asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)._replace(far=far)
         facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, 1.0, np.uint64(0))
         deviations = self._coded.deviations * outlook.spread / temperature
         return Foresight(ceilings.levels == CELL, facts.cells / temperature + far * deviations, facts.norm, outlook)
@@ -318,7 +320,7 @@ class PartitionIndex:
         return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM and get_threads() > 1
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
-        """How ceilings are to be, to draw `size` rows of a theta, but for quantiles; the slope is in units of these.
+        """How ceilings are to be, to draw `size` rows of a theta.
 
         What rows lose to ceilings that are too low is at most `delta` of Z, on average over rotations; nothing with
         zero, when ceilings are by bytes. With a calibration, far cells of thetas that it covers have one ceiling each
@@ -326,25 +328,17 @@ class PartitionIndex:
         """
         scale = 1 / (_LN2 * temperature)
         if delta == 0.0:
-            return Asked(scale, (0.0, 0.0), 0.0, 0.0, *BY_BYTES, _EVERYTHING)
+            return Asked(scale, _NO_QUANTILES, 0.0, 0.0, *BY_BYTES, _EVERYTHING)
+        quantiles = quantile_table((1 - _ROUNDING_SHARE) * delta, self.features.d)
         effort, rounding = for_draws(self.features.d, self.coder.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
         if calibration is None:
-            return Asked(scale, (0.0, 0.0), rounding, 0.0, *effort, _EVERYTHING)
+            return Asked(scale, quantiles, rounding, 0.0, *effort, _EVERYTHING)
         known = np.array([calibration.low, calibration.high])
-        return Asked(scale, (0.0, 0.0), rounding, calibration.far, *effort, known)
+        return Asked(scale, quantiles, rounding, calibration.far, *effort, known)
 
     def estimate(self, temperature: float, effort: Effort) -> Asked:
         """For estimates in place of ceilings: weights that rows may be sampled by."""
-        return Asked(1 / (_LN2 * temperature), (0.0, 0.0), 0.0, 0.0, *effort, _EVERYTHING)
-
-    def quantiles(self, delta: float, scale: float) -> tuple[float, float]:
-        """By the first part of codes and by all, for a theta of this norm over temperature."""
-        if delta == 0.0:
-            return 0.0, 0.0
-        allowed, d = (1 - _ROUNDING_SHARE) * delta, self.features.d
-        unit = scale / sqrt(max(d - 1, 1))
-        first, all_ = (error_quantile(allowed, d, _grid(unit * width)) for width in self.widest)
-        return first, all_
+        return Asked(1 / (_LN2 * temperature), _NO_QUANTILES, 0.0, 0.0, *effort, _EVERYTHING)
 
     @contextmanager
     def enter(
@@ -358,9 +352,13 @@ class PartitionIndex:
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
         number = np.uint64(seed)
-        with self.room() as race, helped(shared) as desk:
+        with self.room() as race:
             kernels.open_race(self.stored, excluded, race)
-            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
+            desk = call_helper(shared)
+            try:
+                facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
+            finally:
+                let_go(desk)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -369,13 +367,22 @@ class PartitionIndex:
 
     @contextmanager
     def room(self) -> Generator[Race]:
+        """Room for a race, for as long as a context lasts."""
+        race = self.take_race()
+        yield race
+        self.give_back_race(race)
+
+    def take_race(self) -> Race:
         """Room for a race: that of an earlier one, if there is any, because page faults take as long as a scan."""
         try:
-            race = self._spare.pop()
+            return self._spare.pop()
         except IndexError:
             race = Race.room(self.stored)
             kernels.pack_race(race)
-        yield race
+            return race
+
+    def give_back_race(self, race: Race) -> None:
+        """For the next: not after an interruption, which may leave it half open."""
         self._spare.append(race)
 
     def take_rooms(self, thetas: int) -> tuple[Rooms, list[Race]]:
@@ -393,7 +400,7 @@ class PartitionIndex:
             return rooms, races
 
     def give_back(self, taken: tuple[Rooms, list[Race]]) -> None:
-        """For the next: not after an interruption, which may leave a race half open."""
+        """Likewise."""
         self._spare_rooms[len(taken[1])].append(taken)
 
     @property
@@ -415,6 +422,9 @@ class PartitionIndex:
         self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
 
 
-def _grid(deviation: float) -> float:
-    """A standard deviation rounded up, so that few quantiles have to be computed."""
-    return 2.0 ** (ceil(4 * log2(max(deviation, 0.03))) / 4) if deviation < _LARGEST_DEVIATION else inf
+@lru_cache(maxsize=64)
+def _for_top(d: int) -> tuple[Floats, float]:
+    """Quantiles for ceilings that miss a row of the best with small probability, and likewise for rounding."""
+    missed = _MISSED / 2  # by the first part of codes, and by all
+    quantile = error_quantile((1 - _ROUNDING_SHARE) * missed, d)
+    return np.full(DEVIATIONS, quantile), sqrt(-0.5 * log(_ROUNDING_SHARE * missed))

@@ -55,7 +55,9 @@ def test_prepare(case: Case) -> None:
 def test_any_length_of_theta_can_be_prepared(length: float) -> None:
     index = index_of(17, (2, 4), 2000)
     theta = (length * np.random.default_rng(0).normal(size=17)).astype(np.float32)
-    asked = Asked(1.4, np.linspace(3.3, 3.7, DEVIATIONS), 2.0, 3.0, 2.0, 0.85, 0.5, (inf, inf), (-5.0, 0.0, inf), EVERYTHING)
+    asked = Asked(
+        1.4, np.linspace(3.3, 3.7, DEVIATIONS), 2.0, 3.0, 2.0, 0.85, 0.5, (inf, inf), (-5.0, 0.0, inf), EVERYTHING
+    )
     arguments = index._coded, theta, asked, 1.0, np.uint64(5)
     (_, found, outlook), (_, expected, foreseen) = compiled.prepare(*arguments), reference.prepare(*arguments)
     np.testing.assert_array_equal(found.levels, expected.levels)

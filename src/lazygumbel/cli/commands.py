@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from lazygumbel._support.checks import check_count
-from lazygumbel._support.persist import check_target
+from lazygumbel._support.persist import check_target, read_config
 from lazygumbel.cli.console import guarded, show
 from lazygumbel.cli.options import (
     Exclude,
@@ -135,7 +135,7 @@ def calibrate(
 
 def _show_info(path: Path, *, as_json: bool) -> None:
     facts = describe(path)
-    if facts["changes"]:
+    if facts["changes"] or "built" in read_config(path):  # since cells were trained
         drift = LogLinear.load(path).drift()
         facts |= {"drift": None if drift is None else drift.facts()}
     shown = facts | {"bytes": f"{facts['bytes'] / 2**20:,.1f} MiB"}

@@ -54,7 +54,7 @@ def set_quantile(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def put(quantile: float) -> None:
         monkeypatch.setattr(
-            "lazygumbel.indexes.partition.index.quantile_table", lambda *_: np.full(DEVIATIONS, quantile)
+            "lazygumbel.indexes.partition.asking.quantile_table", lambda *_: np.full(DEVIATIONS, quantile)
         )
 
     return put
@@ -64,7 +64,7 @@ def set_quantile(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def codes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings by codes: with so few rows, bytes would be as quick, and hard to get wrong."""
     draws, sums = (Effort(0.0, slope, 0.5, (np.inf, np.inf), (-np.inf, -np.inf, np.inf)) for slope in (1.0, 0.0))
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: draws)
+    monkeypatch.setattr("lazygumbel.indexes.partition.asking.for_draws", lambda *_: draws)
     for module in ("sums", "proposals"):
         monkeypatch.setattr(f"lazygumbel.methods.{module}.for_sums", lambda *_: sums)
         monkeypatch.setattr(f"lazygumbel.methods.{module}.WIDEST", (9.0, 9.0))

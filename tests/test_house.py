@@ -10,8 +10,8 @@ TESTS = Path(__file__).parent
 SRC = TESTS.parent / "src" / "lazygumbel"
 FILES = sorted(SRC.rglob("*.py"))
 LONGEST, PARAMETERS = 400, 8
-LONG = {"kernels/reference.py": 900, "kernels/race.py": 450, "indexes/partition/index.py": 420}
-"""The specification of all kernels side by side, and two files of the engine that wait to be divided."""
+LONG = {"kernels/reference.py": 900, "kernels/race.py": 450}
+"""The specification of all kernels side by side, and a file of the engine that waits to be divided."""
 KNOBS = {"learning/fit.py:fit": 17, "walk.py:walk": 9, "sharded/model.py:ShardedModel.connect": 9}
 """What users set by name, each with a default."""
 

@@ -327,7 +327,7 @@ def test_a_race_that_is_broken_off_is_finished_not_thrown_away(distinct: bool, m
     coarse = Effort(
         0.0, 0.0, 0.0, (np.inf, np.inf), (-np.inf, np.inf, np.inf)
     )  # by the first part of codes, whatever that costs
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: coarse)
+    monkeypatch.setattr("lazygumbel.indexes.partition.asking.for_draws", lambda *_: coarse)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 32)) / np.sqrt(32)
     theta = 4 * rng.normal(size=32) / np.sqrt(32)

@@ -53,6 +53,9 @@ _EXACT_BELOW = 50_000
 class LogLinear:
     """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
 
+    _is_shard = False
+    """Whether its last row may go, as other shards hold more."""
+
     def __init__(self, index: Index) -> None:
         if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
             cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
@@ -186,7 +189,7 @@ class LogLinear:
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the rows with these ids, all or none of them; the ids are not given again."""
-        self._changing().remove(ids)
+        self._changing().remove(ids, last=self._is_shard)
 
     def replace(self, ids: npt.ArrayLike, rows: npt.ArrayLike) -> None:
         """Put other rows (m, d) under these ids, which keep their names; all or none of them."""
@@ -339,6 +342,8 @@ class LogLinear:
                         raise ValueError(
                             f"{folder}: change {number} of its log is not of this model ({wrong})"
                         ) from None
+                if not (model.features.n or cls._is_shard):
+                    raise ValueError(f"path: {folder} is a shard that has lost all of its rows; ask its ShardedModel")
                 if log is not None:
                     log.open(found.data, found.end, len(found.changes))
                     log.save = partial(_save_compacted, folder)

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from lazygumbel._support.threads import get_threads
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
 
@@ -22,8 +22,7 @@ def warm_up() -> None:
     rows = np.random.default_rng(0).standard_normal((_ROWS, 8), dtype=np.float32)
     model = LogLinear(PartitionIndex.build(rows, cells=_CELLS, rng=0))
     _ask(model, rows[:2])
-    with helped(get_threads() > 1):
-        pass
+    let_go(call_helper(get_threads() > 1))
     model.add(rows[:2])
     model.remove([_ROWS - 1, _ROWS])
     _ask(model, rows[:2])

@@ -21,7 +21,7 @@ from lazygumbel.live.tail import Tail
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.rows.names import Names
 
-__all__ = ["Change", "Journal", "Live", "check_rows", "first_segment"]
+__all__ = ["Change", "Journal", "Live", "check_names", "check_rows", "first_segment"]
 
 Ints = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -78,16 +78,16 @@ class Live:
         with self._writing:
             now = self.snapshot
             found = check_rows(rows, now.d)
-            called = _check_names(names, len(found), named=now.tail.names is not None)
+            called = check_names(names, len(found), named=now.tail.names is not None)
             ids = np.arange(now.size, now.size + len(found))
             self._make(Change(ids[:0], ids, found, called))
             return ids
 
-    def remove(self, ids: npt.ArrayLike) -> None:
-        """Remove rows, all or none of them."""
+    def remove(self, ids: npt.ArrayLike, *, last: bool = False) -> None:
+        """Remove rows, all or none of them; the `last` one only where others hold more."""
         with self._writing:
             gone = self._distinct(ids)
-            if len(gone) == self.snapshot.n:
+            if len(gone) == self.snapshot.n and not last:
                 raise ValueError(f"ids are all {len(gone)} rows of the model; at least one must be left")
             self._make(Change(gone, gone[:0], np.empty((0, self.snapshot.d), dtype=np.float32), None))
 
@@ -155,7 +155,7 @@ class Live:
             removed, ids, now = change.removed, change.ids, self.snapshot
             if len(ids):
                 check_rows(change.rows, now.d)
-                _check_names(change.names, len(ids), named=now.tail.names is not None)
+                check_names(change.names, len(ids), named=now.tail.names is not None)
             if len(removed):
                 self._distinct(removed)
             if len(removed) - len(ids) >= now.n:
@@ -268,7 +268,8 @@ def check_rows(rows: npt.ArrayLike, d: int) -> Vectors:
     return found
 
 
-def _check_names(names: Iterable[str] | None, count: int, *, named: bool) -> list[str] | None:
+def check_names(names: Iterable[str] | None, count: int, *, named: bool) -> list[str] | None:
+    """One for each row, where rows have names."""
     if not named:
         if names is not None:
             raise ValueError("names: the rows of this model have no names; add rows without")

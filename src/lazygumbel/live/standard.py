@@ -54,8 +54,8 @@ def _residuals(part: Segment, means: npt.NDArray[np.float32]) -> tuple[npt.NDArr
     """Of the rows of a part: the share in each cell, and the mean squared norm of what is beside the means."""
     if isinstance(part.index, PartitionIndex) and part.cells is not None:
         counts = np.diff(part.index.partition.offsets)
-        share = np.bincount(part.cells, counts / counts.sum(), len(means))
-        return share.astype(np.float64, copy=False), float(part.index.partition.variances @ counts / counts.sum())
+        share = np.bincount(part.cells, counts / counts.sum(), len(means)).astype(np.float64)
+        return share, float(part.index.partition.variances @ counts / counts.sum())
     rows = part.index.features.gather(part.kept)
     cell_of = assign_cells(Features(rows), means, Silent())
     squares = np.square(rows - means[cell_of], dtype=np.float64).sum(axis=1)

@@ -1,7 +1,7 @@
 """Ways to draw a token from the head of a language model, and the law that each of them draws from.
 
 Each has `draw(theta)`, a token id, which is timed, and `law(theta, exact)`, which says what it draws: probabilities of
-tokens, from the logits that float32 gives. Temperature one; rows are those of the head, theta is a hidden state.
+tokens, from logits in float64. Temperature one; rows are those of the head, theta is a hidden state.
 """
 
 import warnings
@@ -15,7 +15,7 @@ import torch
 
 import lazygumbel as lg
 
-__all__ = ["Clusters", "Dense", "Graph", "Head", "Int8", "Ours", "Partition", "softmax"]
+__all__ = ["Clusters", "Dense", "Graph", "Head", "Int8", "Ours", "Partition", "logits_of", "softmax"]
 
 PROBE_SETS = 200
 """Of which the law of drawn probes is averaged."""
@@ -222,16 +222,32 @@ class Clusters:
 
 
 class Ours:
-    """A sampler of the library; the distance of its draws is known in closed form (`audit`)."""
+    """A sampler of the library, over the rows as they are or in another basis."""
 
-    def __init__(self, model: lg.LogLinear, method: lg.Bounded | lg.Exhaustive) -> None:
-        self.model, self.method, self.rng = model, method, np.random.default_rng(0)
+    def __init__(self, model: lg.LogLinear, method: lg.Bounded | lg.Exhaustive, basis: lg.Basis | None = None) -> None:
+        self.model, self.method, self.basis, self.rng = model, method, basis, np.random.default_rng(0)
 
     def draw(self, theta: np.ndarray) -> int:
-        return int(self.model(theta).sample(1, method=self.method, rng=self.rng).ids[0])
+        return int(self.model(self._asked(theta)).sample(1, method=self.method, rng=self.rng).ids[0])
 
-    def distances(self, thetas: np.ndarray) -> np.ndarray:
-        return self.model.audit(thetas, method=self.method).miss
+    def distances(self, thetas: np.ndarray, exact: list[np.ndarray]) -> np.ndarray:
+        """Of its draws from the softmax over its rows, which is known in closed form (`audit`), and of that from the
+        exact one, where another basis has rounded the rows anew: together at least the distance."""
+        asked = self._asked(thetas)
+        found = self.model.audit(asked, method=self.method).miss
+        if self.basis is None:
+            return found
+        laws = (softmax(logits) for logits in logits_of(self.model.features.gather(np.arange(exact[0].size)), asked))
+        return found + np.array([np.abs(law - p).sum() / 2 for law, p in zip(laws, exact, strict=True)])
+
+    def _asked(self, thetas: np.ndarray) -> np.ndarray:
+        return thetas if self.basis is None else self.basis.thetas(thetas)
+
+
+def logits_of(rows: np.ndarray, thetas: np.ndarray) -> np.ndarray:
+    """In float64, (B, n)."""
+    blocks = np.array_split(rows, max(1, len(rows) // 8192))
+    return np.concatenate([thetas.astype(np.float64) @ block.T.astype(np.float64) for block in blocks], axis=1)
 
 
 def _restricted(exact: np.ndarray, ids: np.ndarray) -> np.ndarray:

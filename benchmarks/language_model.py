@@ -28,15 +28,15 @@ from rich.table import Table
 
 import lazygumbel as lg
 from common import clock_together
-from heads import Clusters, Dense, Graph, Head, Int8, Ours, Partition, softmax
+from heads import Clusters, Dense, Graph, Head, Int8, Ours, Partition, logits_of, softmax
 
 FASTER = {"dense float32": 15.0, "dense int8": 5.0}
 """Times that draws of a distance of at most 1e-4 are to be quicker."""
 CLOSE, FAR = 1e-4, 1e-2
 TOPS = (50, 100, 1000)
-COARSE = 4, 2
-"""Coordinates to a code, for draws alone: the quickest of nine pairs at the states that size the codes. Those chosen by
-default serve sums as well."""
+COARSE = 12, 6
+"""Coordinates to a code, for draws alone: the quickest of twelve pairs at the states that size the codes. Those chosen
+by default serve sums as well."""
 COLOURS = {"dense float32": "#000000", "dense int8": "#999999", "HNSW": "#d55e00", "clusters": "#009e73"}
 OURS = "#0072b2"
 
@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 
 def contenders(
-    rows: np.ndarray, models: dict[str, lg.LogLinear], budget: Budget, cache: Path | None
+    rows: np.ndarray, models: dict[str, tuple[lg.LogLinear, lg.Basis | None]], budget: Budget, cache: Path | None
 ) -> dict[tuple[str, str], Head | Ours]:
     """By kind and setting."""
     found: dict[tuple[str, str], Head | Ours] = {}
@@ -80,20 +80,26 @@ def contenders(
     partition = Partition.build(rows, budget.clusters, cache and cache / "clusters.npz")
     for probes in budget.probes:
         found["clusters", f"{probes:,} of {len(partition.centroids):,}"] = Clusters(partition, probes)
-    for codes, model in models.items():
-        found["lazygumbel", f"Bounded(delta=1e-4){codes}"] = Ours(model, lg.Bounded())
-        found["lazygumbel", f"Bounded(delta=1e-3){codes}"] = Ours(model, lg.Bounded(delta=1e-3))
-    found["lazygumbel", "Exhaustive()"] = Ours(models[""], lg.Exhaustive())
+    for kept, (model, basis) in models.items():
+        found["lazygumbel", f"Bounded(delta=1e-4){kept}"] = Ours(model, lg.Bounded(), basis)
+        found["lazygumbel", f"Bounded(delta=1e-3){kept}"] = Ours(model, lg.Bounded(delta=1e-3), basis)
+    found["lazygumbel", "Exhaustive()"] = Ours(models[""][0], lg.Exhaustive())
     return found
 
 
 def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | None) -> dict[str, Any]:
     """All points, of a dense head the quickest variant, and the mass lost by the most probable tokens."""
-    models = {"": _model(rows, states[::2], None, cache and cache / "index")}
-    models[f", {COARSE}"] = _model(rows, states[::2], COARSE, cache and cache / "coarse")
+    like = states[::2]
+    basis = lg.Basis.between(rows, like)
+    models: dict[str, tuple[lg.LogLinear, lg.Basis | None]] = {
+        "": (_model(lg.Features.of(rows), like, None, cache and cache / "index"), None)
+    }
+    moved, asked = basis.rows(rows), basis.thetas(like)
+    for kept, coordinates, name in ((", basis", None, "basis"), (f", basis, {COARSE}", COARSE, "coarse")):
+        models[kept] = _model(moved, asked, coordinates, cache and cache / name), basis
     thetas = np.ascontiguousarray(states[1::2][: budget.thetas])
     heads = contenders(rows, models, budget, cache)
-    judged = _judged(heads, thetas, thetas @ rows.T, cache and cache / "distances.json")
+    judged = _judged(heads, thetas, logits_of(rows, thetas), cache and cache / "distances.json")
     timed = clock_together({"|".join(name): (head.draw, thetas[: budget.timed]) for name, head in heads.items()})
     points = [Point(*name, 1e3 * timed["|".join(name)][0], *judged["|".join(name)]) for name in heads]
     for kind in FASTER:
@@ -104,7 +110,7 @@ def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | 
     return {"points": points, "lost": judged["lost"], "run": run}
 
 
-def _model(rows: np.ndarray, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
+def _model(rows: lg.Features, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
     if path is not None and path.exists():
         return lg.LogLinear.load(path)
     start = perf_counter()
@@ -126,7 +132,7 @@ def _judged(
         if "|".join(name) in found:
             continue
         if isinstance(head, Ours):
-            distances = head.distances(thetas)
+            distances = head.distances(thetas, exact)
         else:
             laws = (head.law(theta, p) for theta, p in zip(thetas, exact, strict=True))
             distances = np.array([np.abs(law - p).sum() / 2 for law, p in zip(laws, exact, strict=True)])
@@ -188,7 +194,7 @@ def draw(points: list[Point], path: Path) -> None:
         x, y = [p.milliseconds for p in some], [max(p.distance, floor) for p in some]
         axes.plot(x, y, "o" if kind == "lazygumbel" else "o-", color=COLOURS.get(kind, OURS), label=kind)
         for p, height in zip(some, y, strict=True):
-            left = str(COARSE) in p.setting  # beside the same setting with other codes
+            left = "basis" in p.setting  # beside the same setting without
             place: dict[str, Any] = {"xytext": (-5, -3), "ha": "right"} if left else {"xytext": (5, 5)}
             axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", fontsize=7, **place)
     axes.axhline(CLOSE, color="#cccccc", linewidth=0.8, zorder=0)

@@ -69,17 +69,22 @@ def recommender(held: Facts) -> dict[str, str]:
         f"{held['books']:,} books, {held['readers']:,} readers, {held['batch']} of them a step: "
         f"{held['speedup']:.1f} times as fast a step, and a log-likelihood that differs by {held['difference']:+.3f}.",
     ]
-    judged = ["| clicks a book shown | | off the truth |", "|---|---|---|"]
-    judged += [f"| as logged, temperature 1 | {policy['logged']:.4f} | |"]
-    judged += [f"| temperature {held['careful']:g}, in truth | {policy['truth']:.4f} | |"]
-    for name in ("ips", "snips"):
-        value, stderr = policy[name], policy[f"{name}_stderr"]
-        off = f"{(value - policy['truth']) / stderr:+.1f} standard errors"
-        judged.append(f"| by {name.upper()} | {value:.4f} +- {stderr:.4f} | {off} |")
     logs = held["logs"]
+    judged = [f"| clicks a book shown | one log | {logs['count']} logs together |", "|---|---|---|"]
+    judged += [f"| as logged, temperature 1 | {policy['logged']:.4f} | |"]
+    judged += [f"| temperature {held['careful']:g}, in truth | {policy['truth']:.4f} | {logs['truth']:.5f} |"]
+    for name in ("ips", "snips"):
+        cells = [
+            f"{value:.{digits}f} +- {stderr:.{digits}f}: {(value - truth) / stderr:+.1f} standard errors off"
+            for value, stderr, truth, digits in (
+                (policy[name], policy[f"{name}_stderr"], policy["truth"], 4),
+                (logs[f"{name}_together"], logs[f"{name}_together_stderr"], logs["truth"], 5),
+            )
+        ]
+        judged.append(f"| by {name.upper()} | {' | '.join(cells)} |")
     judged += [
         "",
-        f"That is one log of {serving['readers']:,} slates. Of {logs['count']} such logs the truth is within two "
+        f"One log is {serving['readers']:,} slates. Of {logs['count']} such logs the truth is within two "
         f"standard errors of IPS for {logs['ips_within']}, of SNIPS for {logs['snips_within']}; on average they are "
         f"off by {logs['ips_mean']:+.2f} and {logs['snips_mean']:+.2f} standard errors, with a standard deviation of "
         f"{logs['ips_spread']:.2f} and {logs['snips_spread']:.2f}. Of estimates without bias, whose standard errors "

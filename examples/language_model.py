@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -122,47 +122,58 @@ def dense(rows: np.ndarray, temperature: float, top_p: float, seed: int) -> Draw
     return draw
 
 
-def ours(model: lg.LogLinear, arguments: argparse.Namespace) -> Draw:
-    """Draws by lazygumbel."""
-    rng = np.random.default_rng(arguments.seed)
+class Tokens(NamedTuple):
+    """The distribution over all tokens, at any hidden state."""
 
-    def draw(theta: np.ndarray) -> int:
-        return int(at(model, theta, arguments, rng).sample(1, rng=rng).ids[0])
+    model: lg.LogLinear
+    basis: lg.Basis
+    """In which codes of the rows tell most at hidden states."""
 
-    return draw
+    def at(self, theta: np.ndarray, arguments: argparse.Namespace, rng: np.random.Generator | int) -> Any:
+        """The distribution of the next token."""
+        dist = self.model(self.basis.thetas(theta), temperature=arguments.temperature)
+        if arguments.top_p >= 1:
+            return dist
+        return dist.truncated(top_p=arguments.top_p, rel_err=arguments.rel_err, rng=rng)
+
+    def draw(self, arguments: argparse.Namespace) -> Draw:
+        """Draws by lazygumbel."""
+        rng = np.random.default_rng(arguments.seed)
+        return lambda theta: int(self.at(theta, arguments, rng).sample(1, rng=rng).ids[0])
+
+    def distance(self, theta: np.ndarray, arguments: argparse.Namespace) -> float:
+        """Exact total variation distance of draws at one theta; with top-p, from the softmax over the true nucleus."""
+        asked = self.basis.thetas(theta)
+        if arguments.top_p >= 1:
+            return float(self.model.audit(asked, temperature=arguments.temperature).miss[0])
+        exact = self.model(asked, temperature=arguments.temperature).truncated(top_p=arguments.top_p)
+        found = self.at(theta, arguments, 0)
+        ids = np.union1d(*(dist.top_k(self.model.features.n).ids for dist in (exact, found)))
+        p, q = (np.exp(dist.log_prob(ids).value) for dist in (exact, found))
+        return float(np.abs(p - q).sum() / 2)
 
 
-def at(model: lg.LogLinear, theta: np.ndarray, arguments: argparse.Namespace, rng: np.random.Generator | int) -> Any:
-    """The distribution of the next token."""
-    dist = model(theta, temperature=arguments.temperature)
-    return dist if arguments.top_p >= 1 else dist.truncated(top_p=arguments.top_p, rel_err=arguments.rel_err, rng=rng)
-
-
-def distance(model: lg.LogLinear, theta: np.ndarray, arguments: argparse.Namespace) -> float:
-    """Exact total variation distance of draws at one theta; with top-p, from the softmax over the true nucleus."""
-    if arguments.top_p >= 1:
-        return float(model.audit(theta, temperature=arguments.temperature).miss[0])
-    exact = model(theta, temperature=arguments.temperature).truncated(top_p=arguments.top_p)
-    found = at(model, theta, arguments, 0)
-    ids = np.union1d(*(dist.top_k(model.features.n).ids for dist in (exact, found)))
-    p, q = (np.exp(dist.log_prob(ids).value) for dist in (exact, found))
-    return float(np.abs(p - q).sum() / 2)
-
-
-def open_head(rows: np.ndarray, states: Callable[[], np.ndarray], folder: Path, temperature: float) -> lg.LogLinear:
+def open_head(rows: np.ndarray, states: Callable[[], np.ndarray], folder: Path, temperature: float) -> Tokens:
     """The model over all tokens: that of an earlier run, if its rows are the same."""
-    if folder.exists():
-        model = lg.LogLinear.load(folder)
+    kept = folder.with_suffix(".basis.npy")
+    if folder.exists() and kept.exists():
+        model, basis = lg.LogLinear.load(folder), lg.Basis(np.load(kept))
         some = np.arange(0, len(rows), max(1, len(rows) // 1000))
-        if model.features.n == len(rows) and np.array_equal(model.features.gather(some), rows[some]):
-            return model
+        alike = (model.features.n, basis.d) == rows.shape
+        if alike and np.allclose(model.features.gather(some), basis.rows(rows[some]).stored, rtol=0, atol=1e-6):
+            return Tokens(model, basis)
+    like = states()
+    basis = lg.Basis.between(rows, like)
+    moved = basis.rows(rows)
     if len(rows) < LARGE:
-        model = lg.LogLinear.build(rows)
+        model = lg.LogLinear.build(moved)
     else:
-        model = lg.LogLinear(lg.PartitionIndex.build(rows, thetas=states() / temperature, rng=0, progress=True))
+        asked = basis.thetas(like) / temperature
+        model = lg.LogLinear(lg.PartitionIndex.build(moved, thetas=asked, rng=0, progress=True))
     folder.parent.mkdir(parents=True, exist_ok=True)
     model.save(folder)
-    return model
+    np.save(kept, basis.matrix)
+    return Tokens(model, basis)
 
 
 def default_model(cache: Path) -> Path:
@@ -176,17 +187,19 @@ def default_model(cache: Path) -> Path:
     return path
 
 
-def show(console: Console, texts: dict[str, Text], model: lg.LogLinear, arguments: argparse.Namespace) -> None:
+def show(console: Console, texts: dict[str, Text], tokens: Tokens, arguments: argparse.Namespace) -> None:
     """The table of times, the distances, and the texts."""
-    table = Table("head", "head alone, ms a token", "in all, ms a token", title=f"{model.features.n:,} tokens, medians")
+    table = Table(
+        "head", "head alone, ms a token", "in all, ms a token", title=f"{tokens.model.features.n:,} tokens, medians"
+    )
     for name, text in texts.items():
         table.add_row(name, *(f"{1e3 * np.median(s):.2f}" if s else "-" for s in (text.head_seconds, text.seconds)))
     console.print(table)
     states = texts["lazygumbel"].states
     chosen = np.unique(np.linspace(0, len(states) - 1, CHECKED).astype(int)).tolist()
-    shown = ", ".join(f"{distance(model, states[i], arguments):.2g} at {i}" for i in chosen)
+    shown = ", ".join(f"{tokens.distance(states[i], arguments):.2g} at {i}" for i in chosen)
     console.print(f"exact total variation distance of lazygumbel's draws: {shown}")
-    label = at(model, states[0], arguments, 0).sample(1, rng=0).label
+    label = tokens.at(states[0], arguments, 0).sample(1, rng=0).label
     console.print(f"label: {label}; temperature {arguments.temperature:g}, top-p {arguments.top_p:g}")
     for name, text in texts.items():
         console.rule(name)
@@ -227,9 +240,9 @@ def main(words: Sequence[str] | None = None) -> None:
         np.save(arguments.states / "head.npy", rows)
         np.save(arguments.states / "hidden.npy", states())
     folder = arguments.cache / f"{path.stem}-{arguments.temperature:g}"
-    model = open_head(rows, states, folder, arguments.temperature)
+    tokens = open_head(rows, states, folder, arguments.temperature)
     draws = {
-        "lazygumbel": ours(model, arguments),
+        "lazygumbel": tokens.draw(arguments),
         "dense": dense(rows, arguments.temperature, arguments.top_p, arguments.seed),
     }
     texts = {name: Text(language_model, prompt) for name in draws}
@@ -237,7 +250,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for _ in range(arguments.tokens):
             for name, text in texts.items():
                 text.write(draws[name])
-    show(console, texts, model, arguments)
+    show(console, texts, tokens, arguments)
 
 
 if __name__ == "__main__":

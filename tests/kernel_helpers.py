@@ -14,6 +14,7 @@ from lazygumbel.kernels import compiled
 from lazygumbel.kernels.types import (
     BYTES,
     CELL,
+    DEVIATIONS,
     FULL,
     SHORT,
     Asked,
@@ -90,11 +91,11 @@ class Case(NamedTuple):
                 )
             asked = Asked(
                 float(scale),
-                (3.4, 3.7),
+                np.linspace(3.3, 3.7, DEVIATIONS),
                 2.0,
                 far,
                 0.0,
-                3.0,
+                0.85,
                 0.5,
                 (inf, inf),
                 (limits[0], limits[1], limits[2]),

@@ -12,12 +12,12 @@ from scipy.stats import chisquare
 
 from kernel_helpers import NOBODY, Case, case, copy_of, nobody, race_of, some
 from lazygumbel.kernels import compiled, reference, sharing
-from lazygumbel.kernels.batches import Batch, Few, Fired, Found
+from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Few, Fired, Found, Wanted
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.types import (
-    AWAITED,
     BLOCK,
     BYTES,
+    CALLS,
     DESK,
     FULL,
     PACKED,
@@ -40,11 +40,9 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
         index.asked(held.temperature, delta=1e-4, size=size),
         Batch(
             thetas,
-            np.array([[index.quantiles(1e-4, float(np.linalg.norm(t)) / held.temperature) for t in thetas]]),
-            rng.integers(2**63, size=(1, count, 2)).astype(np.uint64),
+            rng.integers(2**63, size=(1, count, 3)).astype(np.uint64),
             np.concatenate(slots),
             np.cumsum([len(some) for some in slots]),
-            np.full(count, size),
         ),
         Found.room(1, count, size),
     )
@@ -54,9 +52,9 @@ def same(found: Found, expected: Found) -> None:
     """But for rounding."""
     np.testing.assert_array_equal(found.positions, expected.positions)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-3)
-    for name in ("drawn", "violations", "far"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert np.abs(found.rows - expected.rows).max() <= 1
+    for count in (DRAWN, TOO_LOW, FAR):
+        np.testing.assert_array_equal(found.counts[count], expected.counts[count])
+    assert np.abs(found.counts[LOOKED_AT] - expected.counts[LOOKED_AT]).max() <= 1
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -65,13 +63,13 @@ def same(found: Found, expected: Found) -> None:
 def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     held = case(d, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 12, 5)
-    expected, index, rules = Found.room(1, 12, 5), held.index, (np.array([10**6]), distinct)
+    expected, index, wanted = Found.room(1, 12, 5), held.index, Wanted(5, distinct, held.n, 10**6)
     monkeypatch.setattr("lazygumbel.indexes.partition.index._CACHED", 0 if together else 2**40)
     for first, last in ((5, 12), (0, 5)):  # in whatever order
         rooms, races = index.take_rooms(last - first)
         assert (len(races) > 1) == together
-        compiled.race_thetas([index.stored], asked, batch, (first, last), [rooms], NOBODY, rules, found)
-    reference.race_thetas([index.stored], asked, batch, (0, 12), [rooms], NOBODY, rules, expected)
+        assert compiled.race_thetas([index.stored], asked, batch, (first, last), [rooms], NOBODY, wanted, found) == 0
+    assert reference.race_thetas([index.stored], asked, batch, (0, 12), [rooms], NOBODY, wanted, expected) == 0
     same(found, expected)
     for b in range(12):
         assert not np.isin(found.positions[0, b], np.arange(b % 4)).any()
@@ -79,13 +77,10 @@ def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest
 
 def test_parts_are_raced_as_each_alone() -> None:
     held = [case(33, (2, 2), 0.5, FULL), case(33, (2, 2), 0.5, BYTES)]
-    indexes, rules = [one.index for one in held], (np.array([10**6, 10**6]), False)
+    indexes, wanted = [one.index for one in held], Wanted(4, False, 4000, 10**6)
     asked, one, _ = batch_of(held[0], 6, 4)
     batch = one._replace(
-        quantiles=np.concatenate([one.quantiles, one.quantiles + 0.5]),
-        seeds=np.concatenate([one.seeds, one.seeds + np.uint64(1)]),
-        excluded=one.excluded[:0],
-        ends=np.zeros(6, dtype=np.int64),
+        seeds=np.concatenate([one.seeds, one.seeds + np.uint64(1)]), excluded=one.excluded[:0], ends=one.ends[:0]
     )
     found, expected = Found.room(2, 6, 4), Found.room(2, 6, 4)
     stored = [index.stored for index in indexes]
@@ -98,30 +93,29 @@ def test_parts_are_raced_as_each_alone() -> None:
         assert not room.words.any()
         compiled.pack_rooms(room)
         assert room.words.any()
-    compiled.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, found)
-    reference.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, rules, expected)
+    compiled.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, wanted, found)
+    reference.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, wanted, expected)
     same(found, expected)
     for p in range(2):
         alone, mine = Found.room(1, 6, 4), slice(p, p + 1)
-        each = batch._replace(quantiles=batch.quantiles[mine], seeds=batch.seeds[mine])
-        compiled.race_thetas(stored[mine], asked, each, (0, 6), rooms[mine], NOBODY, (rules[0][mine], False), alone)
+        each = batch._replace(seeds=batch.seeds[mine])
+        compiled.race_thetas(stored[mine], asked, each, (0, 6), rooms[mine], NOBODY, wanted, alone)
         np.testing.assert_array_equal(found.values[p], alone.values[0])
         np.testing.assert_array_equal(found.positions[p], alone.positions[0])
 
 
 def test_parts_in_cells_of_the_first_are_raced_as_if_they_were_not() -> None:
     held = case(33, (2, 2), 0.5, FULL)
-    index, rules = held.index, (np.array([10**6, 10**6]), False)
+    index, wanted = held.index, Wanted(4, False, 4000, 10**6)
     asked, one, _ = batch_of(held, 3, 4)
-    twice = [np.concatenate([array, array]) for array in (one.quantiles, one.seeds)]
-    none = one.excluded[:0], np.zeros(3, dtype=np.int64)
-    batch = one._replace(quantiles=twice[0], seeds=twice[1], excluded=none[0], ends=none[1])
+    twice = np.concatenate([one.seeds, one.seeds])
+    batch = one._replace(seeds=twice, excluded=one.excluded[:0], ends=one.ends[:0])
     wrong = np.roll(np.arange(index.cells), 1)
     results = []
     for other in (index, index.in_cells_of(np.arange(index.cells)), index.in_cells_of(wrong)):
         found, taken = Found.room(2, 3, 4), [index.take_rooms(1), other.take_rooms(1)]
         rooms = [room for room, _ in taken]
-        compiled.race_thetas([index.stored, other.stored], asked, batch, (0, 3), rooms, NOBODY, rules, found)
+        compiled.race_thetas([index.stored, other.stored], asked, batch, (0, 3), rooms, NOBODY, wanted, found)
         np.testing.assert_array_equal(found.values[0], results[0].values[0] if results else found.values[1])
         results.append(found)
     np.testing.assert_array_equal(results[1].values, results[0].values)
@@ -141,7 +135,8 @@ def few_drawn(few: Few, twin, size: int) -> Found:
     found = Found.room(2, count, size)
     for thetas in ((count // 2, count), (0, count // 2)):  # in whatever order
         twin.draw_few(few, thetas, found)
-    assert not found.drawn[0].any() and (found.drawn[1] == size).all() and (found.rows[1] == len(few.rows)).all()
+    assert not found.counts[DRAWN, 0].any() and (found.counts[DRAWN, 1] == size).all()
+    assert (found.counts[LOOKED_AT, 1] == len(few.rows)).all()
     return found
 
 
@@ -157,8 +152,9 @@ def test_draw_few_equals_the_reference() -> None:
 def test_find_first() -> None:
     rng, found = np.random.default_rng(0), Found.room(3, 5, 4)
     found.positions[:], found.values[:] = rng.integers(100, size=(3, 5, 4)), rng.normal(size=(3, 5, 4))
-    found.drawn[:], found.rows[:], found.violations[:] = 4, rng.integers(9, size=(3, 5)), rng.integers(3, size=(3, 5))
-    found.drawn[1, 2] = 3
+    found.counts[:] = rng.integers(9, size=found.counts.shape)
+    found.counts[DRAWN] = 4
+    found.counts[DRAWN, 1, 2] = 3
     fired, expected = Fired.room(5, 4), Fired.room(5, 4)
     compiled.find_first(found, fired)
     reference.find_first(found, expected)
@@ -186,9 +182,9 @@ def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None
 def test_a_race_that_is_broken_off_has_too_few_draws() -> None:
     held = case(33, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 2, 4)
-    (rooms, _), rules = held.index.take_rooms(2), (np.array([0]), False)
-    compiled.race_thetas([held.index.stored], asked, batch, (0, 2), [rooms], NOBODY, rules, found)
-    assert (found.drawn < batch.wanted).all()
+    (rooms, _), wanted = held.index.take_rooms(2), Wanted(4, False, held.n, 0)
+    assert compiled.race_thetas([held.index.stored], asked, batch, (0, 2), [rooms], NOBODY, wanted, found) == 2
+    assert (found.counts[DRAWN] < 4).all()
 
 
 @contextmanager
@@ -203,13 +199,12 @@ def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
     thread.start()
 
     def call() -> None:
-        desk[AWAITED] = 1
+        desk[CALLS] += 1
         os.write(bell, b"!")
 
     try:
         yield call
     finally:
-        desk[AWAITED] = 0
         os.close(bell)
         thread.join(timeout=60)
         os.close(asleep)
@@ -266,7 +261,6 @@ def test_a_helper_who_comes_late_touches_nothing() -> None:
     with helper_at(desk) as call:
         for _ in range(20):
             call()
-            desk[AWAITED] = 0
 
 
 def test_what_is_packed_is_read_back() -> None:

@@ -13,6 +13,7 @@ from lazygumbel.kernels.types import (
     CELL,
     CHUNK,
     COUNT,
+    DEVIATIONS,
     FLOOR,
     FULL,
     REFERENCE,
@@ -54,7 +55,9 @@ def test_prepare(case: Case) -> None:
 def test_any_length_of_theta_can_be_prepared(length: float) -> None:
     index = index_of(17, (2, 4), 2000)
     theta = (length * np.random.default_rng(0).normal(size=17)).astype(np.float32)
-    asked = Asked(1.4, (3.4, 3.7), 2.0, 3.0, 2.0, 3.0, 0.5, (inf, inf), (-5.0, 0.0, inf), EVERYTHING)
+    asked = Asked(
+        1.4, np.linspace(3.3, 3.7, DEVIATIONS), 2.0, 3.0, 2.0, 0.85, 0.5, (inf, inf), (-5.0, 0.0, inf), EVERYTHING
+    )
     arguments = index._coded, theta, asked, 1.0, np.uint64(5)
     (_, found, outlook), (_, expected, foreseen) = compiled.prepare(*arguments), reference.prepare(*arguments)
     np.testing.assert_array_equal(found.levels, expected.levels)
@@ -123,7 +126,7 @@ def test_ceilings_by_codes_are_logits_but_for_their_width() -> None:
         for d in (1, 2, 3, 33):
             held = case(d, coordinates, 0.5, level, n=300)
             index = held.index
-            asked = held.asked()._replace(quantiles=(0.0, 0.0), rounding=0.0)
+            asked = held.asked()._replace(quantiles=np.zeros(DEVIATIONS), rounding=0.0)
             theta, ceilings, _ = compiled.prepare(index._coded, held.theta, asked, 1.0, np.uint64(5))
             run = Run(index.coding.sketch, index.rows, theta, ceilings, race_of(index, nobody))
             run.race.state[REFERENCE] = ceilings.shift

@@ -81,6 +81,11 @@ def test_standard_errors_are_what_they_say(ran, example):
     wrong = {"ips": 1.0, "snips": 1.0, "ips_stderr": 0.1, "snips_stderr": 0.1}
     found = example.summary([wrong | {"truth": 0.7}, wrong | {"truth": 0.9}])
     assert found["ips_within"] == 1 and found["ips_mean"] == pytest.approx(2.0)
+    assert found["truth"] == pytest.approx(0.8) and found["snips_together"] == pytest.approx(1.0)
+    assert found["snips_together_stderr"] == pytest.approx(0.1)
+    for name in ("ips", "snips"):
+        assert abs(logs[f"{name}_together"] - logs["truth"]) < 3 * logs[f"{name}_together_stderr"], logs
+        assert logs[f"{name}_together_stderr"] < 0.6 * ran[0]["policy"][f"{name}_stderr"]
 
 
 def test_with_other_propensities_they_are_not(example):

@@ -10,8 +10,8 @@ from scipy import stats
 
 import lazygumbel as lg
 from lazygumbel.budgets import sampling_budget, sampling_failure, tail_work
-from lazygumbel.guarantees.audit import miss_fixed
 from lazygumbel.methods import Sampler
+from lazygumbel.methods.fixed_cutoff import miss_fixed
 from lazygumbel.methods.gumbel import cutoff_of_rate, gumbel
 from statistics_helpers import (
     CountingIndex,
@@ -173,7 +173,7 @@ def test_wrong_samplers_are_rejected(control):
 
 
 @pytest.mark.usefixtures("codes_alone")
-def test_ceilings_that_are_too_low_are_noticed(monkeypatch):
+def test_ceilings_that_are_too_low_are_noticed(set_quantile):
     """By the test of the draws, and by the draws themselves; with ceilings as they should be, by neither."""
     rows, theta, temperature = make_rows(N, D, varied=True, seed=1), theta_of(), 0.05
     model = partition_model(N, D, varied=True, seed=1, cells=40, coordinates=(16, 16))
@@ -181,7 +181,7 @@ def test_ceilings_that_are_too_low_are_noticed(monkeypatch):
     right = race(model, theta, 50_000, temperature=temperature, rng=10)
     p = chi_square_p(right.ids, exact)
     assert p > 1e-5 and not right.violations.any(), f"seed 10: p = {p}"
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.error_quantile", lambda *_: -3.0)
+    set_quantile(-3.0)
     wrong = race(model, theta, 50_000, temperature=temperature, rng=10)
     p = chi_square_p(wrong.ids, exact)
     assert p < 1e-10 and wrong.violations.all(), f"too low ceilings go unnoticed: p = {p}"

@@ -13,7 +13,7 @@ from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.merged.parts import Directory
-from lazygumbel.merged.spreading import spread_draws, spread_estimate, spread_ordered, spread_top
+from lazygumbel.merged.scattering import scatter_draws, scatter_estimate, scatter_ordered, scatter_top
 from lazygumbel.methods import Exhaustive
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, Reason, TopK
 from test_results import check_same
@@ -72,7 +72,7 @@ def ordered(logits: np.ndarray, ids: np.ndarray) -> OrderedDraws:
         np.full(size, len(ids)),
         np.full(size, "exact", dtype="U10"),
     )
-    return spread_ordered([(np.arange(size), some)], size, K)
+    return scatter_ordered([(np.arange(size), some)], size, K)
 
 
 def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, Result]:
@@ -81,11 +81,11 @@ def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, R
     if not len(ids):
         one = answers(phi, thetas[:1], np.arange(1))
         nothing: dict[str, Callable[[Any], Any]] = {
-            "draws": lambda found: spread_draws([(NO_THETA, _none(found, 1))], size, 1),
-            "ordered": lambda found: spread_ordered([(NO_THETA, _none(found, 1))], size, K),
-            "top k": lambda found: spread_top([(NO_THETA, _none(found, 0))], size, K),
-            "log partition": lambda found: spread_estimate([(NO_THETA, _none(found, 0))], size, 1),
-            "expectation": lambda found: spread_estimate([(NO_THETA, _none(found, 0))], size, 1),
+            "draws": lambda found: scatter_draws([(NO_THETA, _none(found, 1))], size, 1),
+            "ordered": lambda found: scatter_ordered([(NO_THETA, _none(found, 1))], size, K),
+            "top k": lambda found: scatter_top([(NO_THETA, _none(found, 0))], size, K),
+            "log partition": lambda found: scatter_estimate([(NO_THETA, _none(found, 0))], size, 1),
+            "expectation": lambda found: scatter_estimate([(NO_THETA, _none(found, 0))], size, 1),
         }
         return {kind: make(one[kind]) for kind, make in nothing.items()}
     dist = Part(phi, ids)(thetas, temperature=1.0)
@@ -94,7 +94,7 @@ def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, R
     return {
         "draws": draws(logits, ids),
         "ordered": ordered(logits, ids),
-        "top k": spread_top([(np.arange(size), by_id)], size, K),
+        "top k": scatter_top([(np.arange(size), by_id)], size, K),
         "log partition": dist.log_partition(method=Exhaustive()),
         "expectation": dist.expectation(method=Exhaustive()),
     }

@@ -14,6 +14,7 @@ from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.codebook import COORDINATES, codebook, distortion, relative_error
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE, error_quantile, error_tail
 from lazygumbel.indexes.partition.sketch import Coder, haar_rotation
+from lazygumbel.kernels.types import DEVIATIONS as GRID
 from lazygumbel.kernels.types import FULL, SHORT, Asked, Run
 
 ROTATIONS = 200
@@ -247,11 +248,11 @@ def test_ceilings_by_codes_are_too_low_with_the_probability_of_their_quantile_at
         quantile = error_quantile(0.9 * delta, d, deviation)
         allowed = max(allowed, error_tail(quantile, d) + 0.1 * delta)
         limits, everything = (inf, inf, inf), np.array([[-inf] * 3, [inf] * 3])
-        asked = Asked(scale, (quantile, quantile), rounding, 0.0, 0.0, 0.0, 0.0, (inf, inf), limits, everything)
+        asked = Asked(scale, np.full(GRID, quantile), rounding, 0.0, 0.0, 0.0, 0.0, (inf, inf), limits, everything)
         ceilings = ceilings_of(index, scene.theta, asked, level, seed)
         too_low += logits > ceilings
         lost += -np.expm1(np.minimum(ceilings - logits, 0.0))
-        without = asked._replace(quantiles=(0.0, 0.0), rounding=0.0)
+        without = asked._replace(quantiles=np.zeros(GRID), rounding=0.0)
         too_low_without += logits > ceilings_of(index, scene.theta, without, level, seed)
     assert stats.binom.sf(too_low.max() - 1, trials, allowed) > 1e-4 / len(scene.rows)
     assert too_low.sum() <= allowed * trials * len(scene.rows)

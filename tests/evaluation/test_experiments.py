@@ -1,6 +1,7 @@
 """Experiments on a small file: numbers against direct computation, and claims that can fail."""
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -63,9 +64,9 @@ def test_distances_of_table_1_are_those_of_the_audit(finished: Finished, protoco
 
 
 @pytest.mark.usefixtures("codes_alone")
-def test_distances_that_are_not_zero_are_reported(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_that_are_not_zero_are_reported(finished: Finished, set_quantile: Callable[[float], None]) -> None:
     """With ceilings as they should be hardly any of so few rows is too low."""
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.error_quantile", lambda *_: -300.0)
+    set_quantile(-300.0)
     held, loose = finished.bench, lg.Bounded(delta=0.019)
     thetas = held.thetas("held-out")[:6]
     contender = table_1._Contender("loose", held.model, loose)

@@ -5,7 +5,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Batch", "Few", "Fired", "Found", "Proposals", "Sample", "Sampled", "Weighed"]
+__all__ = [
+    "DRAWN",
+    "FAR",
+    "LOOKED_AT",
+    "TOO_LOW",
+    "Batch",
+    "Few",
+    "Fired",
+    "Found",
+    "Proposals",
+    "Sample",
+    "Sampled",
+    "Wanted",
+    "Weighed",
+]
 
 
 class Batch(NamedTuple):
@@ -13,16 +27,28 @@ class Batch(NamedTuple):
 
     thetas: npt.NDArray[np.float32]
     """(B, d)"""
-    quantiles: npt.NDArray[np.float64]
-    """See `Asked`, (P, B, 2)."""
     seeds: npt.NDArray[np.uint64]
-    """For the rounding of tables, and for the race, (P, B, 2)."""
+    """For the rounding of tables, for the race, and for what kernels may leave undone, (P, B, 3)."""
     excluded: npt.NDArray[np.int64]
     """Slots, in every part, of rows that may not be drawn, those of theta b up to ends[b]."""
     ends: npt.NDArray[np.int64]
-    """(B,)"""
-    wanted: npt.NDArray[np.int64]
-    """How many rows are to be drawn from every part, (B,)."""
+    """(B,), or empty if nothing is excluded."""
+
+
+class Wanted(NamedTuple):
+    """What is asked of the races of a batch."""
+
+    size: int
+    """Rows to draw of each theta and from every part, if there are as many; one more if they are to be distinct."""
+    distinct: bool
+    live: int
+    """Rows that can be drawn, those excluded among them."""
+    patience: int
+    """Proposals that may be refused before a race is broken off."""
+
+
+DRAWN, LOOKED_AT, TOO_LOW, FAR = range(4)
+"""Entries of `Found.counts`: draws made, rows scored, ceilings found too low, whether cells may have one ceiling."""
 
 
 class Found(NamedTuple):
@@ -31,25 +57,18 @@ class Found(NamedTuple):
     positions: npt.NDArray[np.int64]
     """(P, B, size)"""
     values: npt.NDArray[np.float64]
-    """Perturbed logits, (P, B, size)."""
-    drawn: npt.NDArray[np.int64]
-    """(P, B)"""
+    """Perturbed logits, (P, B, size); minus infinity where there are no more rows."""
     passed: npt.NDArray[np.float64]
     """Logarithm of the time since the last of them, (P, B)."""
-    rows: npt.NDArray[np.int64]
-    """Scored, (P, B)."""
-    violations: npt.NDArray[np.int64]
-    """Ceilings found too low, (P, B)."""
-    far: npt.NDArray[np.bool_]
-    """Whether some cells have one ceiling, (P, B)."""
+    counts: npt.NDArray[np.int64]
+    """See the constants, (4, P, B)."""
 
     @classmethod
     def room(cls, parts: int, thetas: int, size: int) -> "Found":
         """For so many parts, thetas and draws."""
-        drawn, rows, violations = np.zeros((3, parts, thetas), dtype=np.int64)
-        positions, values = np.zeros((parts, thetas, size), dtype=np.int64), np.empty((parts, thetas, size))
-        far = np.zeros((parts, thetas), dtype=np.bool_)
-        return cls(positions, values, drawn, np.empty((parts, thetas)), rows, violations, far)
+        shape = parts, thetas, size
+        positions, values = np.zeros(shape, dtype=np.int64), np.empty(shape)
+        return cls(positions, values, np.empty(shape[:2]), np.zeros((4, *shape[:2]), dtype=np.int64))
 
 
 class Few(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels import codes, contest, strata, top
-from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Weighed
+from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Wanted, Weighed
 from lazygumbel.kernels.decorators import door, exact_kernel
 from lazygumbel.kernels.packed import pack_race, pack_rooms, pack_stored, read_race, read_stored
 from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Rooms, Run, Stored, Theta
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _Ints, _Vector, _Seeds = npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint64]
+_NOBODY: _Ints = np.empty(0, dtype=np.int64)
 _Rules = tuple[float, float, tuple[float, float]]
 _prepare, _sample_to, _weigh_sample = map(door, (codes.prepare, strata.sample_to, strata.weigh_sample))
 _inner_open, _inner_enter = contest.open_race, contest.enter
@@ -73,10 +74,10 @@ def race_thetas(
     thetas: tuple[int, int],
     rooms: Sequence[Rooms],
     desk: _Ints,
-    rules: tuple[_Ints, bool],
+    wanted: Wanted,
     found: Found,
-) -> None:
-    contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, rules, found)
+) -> int:
+    return contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, wanted, found)
 
 
 def _words(packed: Sequence[Stored] | Sequence[Rooms]) -> _Ints:
@@ -101,7 +102,7 @@ def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race,
 
 
 def sample_to(run: Run, unit: float, rules: _Rules, seeds: _Seeds) -> Sample:
-    return Sample(*_sample_to(run, unit, rules, seeds))
+    return Sample(*_sample_to(run, unit, rules, seeds, _NOBODY))
 
 
 def weigh_sample(ratios: npt.NDArray[np.float64], widths: _Vector, unit: float) -> Weighed:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.byte_ceilings import weigh_bytes
 from lazygumbel.kernels.decorators import helper, part
-from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
     segment_weight,
@@ -22,13 +22,15 @@ from lazygumbel.kernels.types import (
     BYTES,
     CELL,
     CHUNK,
+    DEVIATIONS,
     FLOOR,
     FULL,
     GROUP,
+    LEAST_DEVIATION,
     ROUNDED,
     SEGMENT,
     SHORT,
-    TOP,
+    STEPS,
     UNIT,
     WORDS,
     Asked,
@@ -62,7 +64,6 @@ second."""
 _LEAST_SHIFT = -2
 """Products of sums and gains are shifted right, or left by two places at most; cells that need more are by bytes."""
 _LN2 = np.log(2.0)
-_LOW, _HIGH = UNIT * (FLOOR + BIAS), UNIT * (TOP + BIAS)
 
 
 @helper
@@ -165,13 +166,22 @@ def _forecast(
     return out, top + np.log(total)
 
 
+@helper
+def _quantile(coded: Coded, asked: Asked, unit: float, part: int) -> float:
+    """How far ceilings lie above estimates by a part of the codes, of which a width is so many nats a unit."""
+    first = int(np.ceil(STEPS * np.log2(LEAST_DEVIATION)))
+    steps = np.ceil(STEPS * np.log2(min(max(unit * coded.widest[part], LEAST_DEVIATION), 1e100)))
+    return float(asked.quantiles[min(int(steps) - first, DEVIATIONS - 1)])
+
+
 @part
 def _levels(
-    coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, sigmas: float
+    coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, rules: tuple[float, float]
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
-    of a cell that has one; and of Z, as it is expected."""
-    count, scale = theta.cells.shape[0], asked.scale * _LN2
+    of a cell that has one; and of Z, as it is expected. `rules` are the slope, and how far that one ceiling lies above
+    the mean."""
+    count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * _LN2, rules
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, theta.cells, scale, spread)
     unit = theta.norm * scale / np.sqrt(max(coded.d - 1, 1))
@@ -180,7 +190,7 @@ def _levels(
         level, shifted = BYTES, right + np.int64(coded.exponents[c])
         for one in (FULL, SHORT):
             deviation = unit * coded.widths[one - SHORT, c]
-            cost = densities[c] - log_z + asked.slope * deviation + asked.curvature * deviation * deviation
+            cost = densities[c] - log_z + slope * deviation + asked.curvature * deviation * deviation
             cost += asked.order * (log_unit + coded.log_widths[one - SHORT, c])
             if cost < asked.limits[one] and deviation <= asked.widest[one - SHORT]:
                 level = one
@@ -223,9 +233,9 @@ def prepare_projected(
     for c in range(d, first_cell):
         around += np.float64(projected[c]) * np.float64(projected[c])
     norm, spread, cells = np.sqrt(square), np.sqrt(around), projected[first_cell:]
-    unit = max(UNIT * coded.gain * scale, 1e-280)
-    tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
-    step = np.exp2(exponent) / unit
+    entry = max(UNIT * coded.gain * scale, 1e-280)
+    tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, entry, seed)
+    step = np.exp2(exponent) / entry
     reach = min(reach, coded.code_norm * norm / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
     reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
     left = int(np.floor(np.log2(32767.0 / reach)))
@@ -233,9 +243,10 @@ def prepare_projected(
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
     covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
-    levels, rights, far, expected = _levels(
-        coded, asked, Theta(*theta), spread, left - exponent, asked.far if covered else 0.0
-    )
+    unit = norm / np.sqrt(max(d - 1, 1)) * asked.scale * _LN2
+    quantiles = _quantile(coded, asked, unit, 0), _quantile(coded, asked, unit, 1)
+    rules = asked.slope * quantiles[0], (asked.far if covered else 0.0)
+    levels, rights, far, expected = _levels(coded, asked, Theta(*theta), spread, left - exponent, rules)
     scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
     for c in range(cells.shape[0]):
         low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / _LN2)
@@ -258,7 +269,7 @@ def prepare_projected(
             int(np.floor(-bases[0] - np.sqrt(np.float64(coded.parts[0])) * asked.rounding)),
             int(np.floor(-bases[1] - np.sqrt(np.float64(coded.parts[1])) * asked.rounding)),
         ),
-        (asked.quantiles[0] * spreads, asked.quantiles[1] * spreads),
+        (quantiles[0] * spreads, quantiles[1] * spreads),
         left,
         power,
         shift,
@@ -288,23 +299,6 @@ def count_bits(bits: np.uint64) -> int:
 def _bits(race: Race, block: int, group: int) -> np.uint64:
     """Of the rows of a group that may be proposed."""
     return (race.alive[block] >> np.uint64(GROUP * group)) & np.uint64(0xFFFFFFFF)
-
-
-@helper
-def _weigh_bytes(run: Run, block: int) -> None:
-    rows, theta, ceilings = run.rows, run.theta, run.ceilings
-    unit = theta.scale / ceilings.power * UNIT
-    for group in range(BLOCK // GROUP):
-        place = (BLOCK // GROUP) * block + group
-        cell, first, alive = run.sketch.cells[place], run.sketch.firsts[place], _bits(run.race, block, group)
-        for lane in range(GROUP):
-            ceiling = 0.0
-            if (alive >> np.uint64(lane)) & np.uint64(1):
-                step = np.float64(rows.steps[first + lane, 0])
-                along = np.float64(dot(rows.bytes, first + lane, theta.laid_out)) + ceilings.byte_error
-                ceiling = np.ceil(np.float64(ceilings.scores[cell]) + step * along * unit)
-                ceiling = min(max(ceiling, _LOW), _HIGH)
-            run.race.ceilings[block, GROUP * group + lane] = np.int16(ceiling)
 
 
 @helper
@@ -393,7 +387,7 @@ def scan(run: Run, first: int, last: int) -> None:
                     weight = weigh_codes(run, block, level)
                 else:
                     if level == BYTES:
-                        _weigh_bytes(run, block)
+                        weigh_bytes(run, block)
                     weight = block_weight(run, block)
                 race.weights[np.uint64(block)] = weight
                 total += weight

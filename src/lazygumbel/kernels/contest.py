@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Batch, Found
+from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.codes import prepare, prepare_projected, scan
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
@@ -133,21 +133,22 @@ def race_thetas(
     thetas: tuple[int, int],
     rooms: _Ints,
     desk: _Ints,
-    rules: tuple[_Ints, bool],
+    wanted: Wanted,
     found: Found,
-) -> None:
+) -> int:
     """Of packed tuples: see `boxing`. So `sample_theta` and `top_theta`."""
+    undone = 0
     build = read_stored(stored[0]).coded
     shared = stored.shape[0] > 1 and build.cells_of_build.shape[0] == 0
     known = np.empty((thetas[1] - thetas[0], build.projection.shape[0] - build.axes if shared else 0), dtype=np.float32)
     for p in range(stored.shape[0]):
-        held, mine, rule = read_stored(stored[p]), read_rooms(rooms[p]), (rules[0][p], rules[1])
+        held, mine = read_stored(stored[p]), read_rooms(rooms[p])
         together = mine.races.shape[0]
         for first in range(thetas[0], thetas[1], together):
             count = min(together, thetas[1] - first)
             for g in range(count):
                 b, race = first + g, read_race(mine.races[g])
-                open_race(held, batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]], race)
+                open_race(held, _excluded(batch, b), race)
                 one = _prepare(held.coded, asked, batch, (p, b), known[b - thetas[0]])
                 theta, ceilings = _hold(mine, g, one[0], one[1], one[2])
                 write_run(mine.runs[g], run_of(held, theta, ceilings, race))
@@ -158,7 +159,16 @@ def race_thetas(
             for g in range(count):
                 facts = mine.facts[g]
                 outlook = Outlook(facts[0], facts[1], facts[2], facts[3], facts[4], facts[5] > 0.0)
-                _race_theta(held, asked, batch, (p, first + g), read_run(mine.runs[g]), outlook, rule, found)
+                run = read_run(mine.runs[g])
+                undone += _race_theta(held, asked, batch, (p, first + g), run, outlook, wanted, found)
+    return undone
+
+
+@part
+def _excluded(batch: Batch, b: int) -> _Ints:
+    if batch.ends.shape[0] == 0:
+        return batch.excluded
+    return batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]]
 
 
 @part
@@ -166,11 +176,11 @@ def _prepare(
     coded: Coded, asked: Asked, batch: Batch, at: tuple[int, int], known: npt.NDArray[np.float32]
 ) -> tuple[Any, Any, Any]:
     """The first part leaves in `known` what others need not compute again."""
-    vector, one, d = batch.thetas[at[1]], _asked_of(asked, batch, at[0], at[1]), coded.d
+    vector, d = batch.thetas[at[1]], coded.d
     found = project(coded, vector, known if at[0] > 0 else known[:0])
     if at[0] == 0 and known.shape[0] > 0:
         known[:d], known[d:] = found[1][:d], found[1][d + coded.axes :]
-    return prepare_projected(coded, vector, one, 1.0, batch.seeds[at[0], at[1], 0], found)
+    return prepare_projected(coded, vector, asked, 1.0, batch.seeds[at[0], at[1], 0], found)
 
 
 @part
@@ -181,35 +191,22 @@ def _race_theta(
     at: tuple[int, int],
     run: Run,
     outlook: Outlook,
-    rules: tuple[int, bool],
+    wanted: Wanted,
     found: Found,
-) -> None:
+) -> bool:
+    """Whether it was broken off."""
     p, b = at
-    race, wanted, drawn, time = run.race, batch.wanted[b], 0, 0.0
+    race, size, drawn, time = run.race, wanted.size, 0, 0.0
+    if wanted.distinct:
+        size = min(size, wanted.live - _excluded(batch, b).shape[0])
+        found.values[p, b, size:] = -np.inf
     if _out_of_range(outlook, race):
-        one, seed = _asked_of(asked, batch, p, b), batch.seeds[p, b, 0]
-        theta, ceilings, facts = _enter_tempered(stored, one, batch.thetas[b], seed, race, outlook)
+        theta, ceilings, facts = _enter_tempered(stored, asked, batch.thetas[b], batch.seeds[p, b, 0], race, outlook)
         run, outlook = run_of(stored, theta, ceilings, race), Outlook(*facts)
-    positions, values = found.positions[p, b, :wanted], found.values[p, b, :wanted]
-    if settle(run, outlook, wanted):
-        drawn, time = draw(run, batch.seeds[p, b, 1], rules, positions, values)
-    found.drawn[p, b], found.far[p, b] = drawn, outlook.far
+    positions, values = found.positions[p, b, :size], found.values[p, b, :size]
+    if settle(run, outlook, size):
+        drawn, time = draw(run, batch.seeds[p, b, 1], (wanted.patience, wanted.distinct), positions, values)
     found.passed[p, b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-    found.rows[p, b], found.violations[p, b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
-
-
-@part
-def _asked_of(asked: Asked, batch: Batch, p: int, b: int) -> Asked:
-    first = batch.quantiles[p, b, 0]
-    return Asked(
-        asked.scale,
-        (first, batch.quantiles[p, b, 1]),
-        asked.rounding,
-        asked.far,
-        asked.order,
-        first * asked.slope,
-        asked.curvature,
-        asked.widest,
-        asked.limits,
-        asked.known,
-    )
+    found.counts[DRAWN, p, b], found.counts[FAR, p, b] = drawn, outlook.far
+    found.counts[LOOKED_AT, p, b], found.counts[TOO_LOW, p, b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
+    return drawn < size

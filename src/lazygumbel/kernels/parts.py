@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Few, Fired, Found
+from lazygumbel.kernels.batches import DRAWN, LOOKED_AT, TOO_LOW, Few, Fired, Found
 from lazygumbel.kernels.decorators import exact_kernel, part
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import uniform
@@ -40,23 +40,24 @@ def _draw(few: Few, b: int, places: _Ints, values: _Floats) -> None:
 
 @exact_kernel
 def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
-    last = found.drawn.shape[0] - 1
+    last = found.positions.shape[0] - 1
     for b in range(thetas[0], thetas[1]):
         _draw(few, b, found.positions[last, b], found.values[last, b])
-        found.drawn[last, b], found.rows[last, b] = found.positions.shape[2], few.rows.shape[0]
+        found.counts[DRAWN, last, b], found.counts[LOOKED_AT, last, b] = found.positions.shape[2], few.rows.shape[0]
 
 
 @exact_kernel
 def find_first(found: Found, fired: Fired) -> None:
-    for b in range(found.drawn.shape[1]):
+    parts = found.positions.shape[0]
+    for b in range(found.positions.shape[1]):
         for k in range(found.positions.shape[2]):
             first = 0
-            for p in range(found.drawn.shape[0]):
-                fired.undone[b] |= found.drawn[p, b] <= k
+            for p in range(parts):
+                fired.undone[b] |= found.counts[DRAWN, p, b] <= k
                 if found.values[p, b, k] > found.values[first, b, k]:
                     first = p
             fired.parts[b, k], fired.positions[b, k] = first, found.positions[first, b, k]
             fired.values[b, k] = found.values[first, b, k]
-        for p in range(found.drawn.shape[0]):
-            fired.rows[b] += found.rows[p, b]
-            fired.violations[b] += found.violations[p, b]
+        for p in range(parts):
+            fired.rows[b] += found.counts[LOOKED_AT, p, b]
+            fired.violations[b] += found.counts[TOO_LOW, p, b]

@@ -1,12 +1,13 @@
 """The kernels in NumPy: slow, obvious, and the specification of `compiled`."""
 
 from collections.abc import Sequence
-from math import ceil, sqrt
+from math import ceil, log2, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, Weighed
+from lazygumbel.kernels import batches
+from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, Wanted, Weighed
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -14,16 +15,19 @@ from lazygumbel.kernels.types import (
     CELL,
     CHUNK,
     COUNT,
+    DEVIATIONS,
     FIXED_POINT,
     FLOOR,
     FULL,
     GAINS,
     GROUP,
+    LEAST_DEVIATION,
     MASS,
     REFERENCE,
     ROUNDED,
     SCORED,
     SHORT,
+    STEPS,
     TOP,
     UNIT,
     VIOLATIONS,
@@ -245,7 +249,9 @@ def prepare(
     left = int(np.floor(np.log2(32767 / reach)))
     facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), spread / max(norm, 1e-30)])
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
-    levels, ceilings, log_z = _levels(coded, asked if covered else asked._replace(far=0.0), cells, norm, spread)
+    quantiles = _quantiles(coded, asked, norm)
+    asked = asked._replace(slope=asked.slope * quantiles[0], far=asked.far if covered else 0.0)
+    levels, ceilings, log_z = _levels(coded, asked, cells, norm, spread)
     rights = left - exponent + coded.exponents.astype(np.int64)
     levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
     rights = np.clip(rights, _LEAST_SHIFT, 15)
@@ -265,7 +271,7 @@ def prepare(
             rights.astype(np.int8),
             far,
             (int(np.floor(-bases[0] - rounding[0])), int(np.floor(-bases[1] - rounding[1]))),
-            (asked.quantiles[0] * sd, asked.quantiles[1] * sd),
+            (quantiles[0] * sd, quantiles[1] * sd),
             left,
             power,
             shift,
@@ -280,6 +286,14 @@ def prepare(
             covered,
         ),
     )
+
+
+def _quantiles(coded: Coded, asked: Asked, norm: float) -> tuple[float, float]:
+    """How far ceilings lie above estimates, by the first part of codes and by all."""
+    deviations = norm * asked.scale * _LN2 / sqrt(max(coded.d - 1, 1)) * np.array(coded.widest)
+    steps = np.ceil(STEPS * np.log2(np.maximum(deviations, LEAST_DEVIATION))) - ceil(STEPS * log2(LEAST_DEVIATION))
+    first, all_ = asked.quantiles[np.minimum(steps, DEVIATIONS - 1).astype(np.int64)].tolist()
+    return first, all_
 
 
 def _levels(coded: Coded, asked: Asked, cells: Floats, norm: float, spread: float) -> tuple[Bytes, Floats, float]:
@@ -592,26 +606,28 @@ def race_thetas(
     thetas: tuple[int, int],
     rooms: Sequence[Rooms],  # noqa: ARG001
     desk: Ints,
-    rules: tuple[Ints, bool],
+    wanted: Wanted,
     found: Found,
-) -> None:
-    """Race some thetas of a batch, from the first of `thetas` to before the last, in every part. `rules` are those of
-    `draw`, with a patience for each part. `asked.slope` is in units of the first quantile of each theta. In `rooms`
-    compiled code keeps what it needs; here it is made anew."""
+) -> int:
+    """Race some thetas of a batch, from the first of `thetas` to before the last, in every part; how many races were
+    broken off. In `rooms` compiled code keeps what it needs; here it is made anew."""
+    undone = 0
     for p, held in enumerate(stored):
         for b in range(*thetas):
             at, race = (p, b), Race.room(held)
-            first, second = batch.quantiles[at].tolist()
-            one = asked._replace(quantiles=(first, second), slope=asked.slope * first)
-            open_race(held, batch.excluded[batch.ends[b - 1] if b else 0 : batch.ends[b]], race)
-            theta, ceilings, outlook = enter(held, one, batch.thetas[b], batch.seeds[p, b, 0], race, desk)
-            run, wanted, drawn, time = Run(held.sketch, held.rows, theta, ceilings, race), int(batch.wanted[b]), 0, 0.0
-            if settle(run, outlook, wanted):
-                positions, values = found.positions[p, b, :wanted], found.values[p, b, :wanted]
-                drawn, time = draw(run, batch.seeds[p, b, 1], (int(rules[0][p]), rules[1]), positions, values)
-            found.drawn[at], found.far[at] = drawn, outlook.far
+            first, last = (batch.ends[b - 1] if b else 0, batch.ends[b]) if len(batch.ends) else (0, 0)
+            open_race(held, batch.excluded[first:last], race)
+            theta, ceilings, outlook = enter(held, asked, batch.thetas[b], batch.seeds[p, b, 0], race, desk)
+            run, drawn, time = Run(held.sketch, held.rows, theta, ceilings, race), 0, 0.0
+            size = min(wanted.size, wanted.live - int(last - first)) if wanted.distinct else wanted.size
+            found.values[p, b, size:] = -np.inf
+            if settle(run, outlook, size):
+                positions, values = found.positions[p, b, :size], found.values[p, b, :size]
+                drawn, time = draw(run, batch.seeds[p, b, 1], (wanted.patience, wanted.distinct), positions, values)
             found.passed[at] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
-            found.rows[at], found.violations[at] = race.state[SCORED], race.state[VIOLATIONS]
+            found.counts[:, p, b] = drawn, race.state[SCORED], race.state[VIOLATIONS], outlook.far
+            undone += drawn < size
+    return undone
 
 
 def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
@@ -626,7 +642,7 @@ def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
         places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
         found.positions[-1, b] = np.searchsorted(ends, places, side="right")
         found.values[-1, b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
-        found.drawn[-1, b], found.rows[-1, b] = size, len(few.rows)
+        found.counts[[batches.DRAWN, batches.LOOKED_AT], -1, b] = size, len(few.rows)
 
 
 def find_first(found: Found, fired: Fired) -> None:
@@ -634,8 +650,8 @@ def find_first(found: Found, fired: Fired) -> None:
     fired.parts[:] = found.values.argmax(axis=0)
     fired.positions[:] = np.take_along_axis(found.positions, fired.parts[None], axis=0)[0]
     fired.values[:] = found.values.max(axis=0)
-    fired.rows[:], fired.violations[:] = found.rows.sum(axis=0), found.violations.sum(axis=0)
-    fired.undone[:] = (found.drawn < found.positions.shape[2]).any(axis=0)
+    fired.rows[:], fired.violations[:] = found.counts[[batches.LOOKED_AT, batches.TOO_LOW]].sum(axis=1)
+    fired.undone[:] = (found.counts[batches.DRAWN] < found.positions.shape[2]).any(axis=0)
 
 
 def _share_at(shares: Floats, place: float) -> int:

@@ -13,31 +13,37 @@ import numpy.typing as npt
 from numba.core import types
 from numba.extending import intrinsic
 
+from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.codes import scan
 from lazygumbel.kernels.decorators import part
-from lazygumbel.kernels.packed import read_run, write_run
-from lazygumbel.kernels.types import AWAITED, DESK, Run
+from lazygumbel.kernels.packed import read_run, read_sample, write_run, write_sample
+from lazygumbel.kernels.types import AWAKE, CALLS, DESK, PACKED, Run
 
 __all__ = [
     "ASKED",
     "BEST",
     "FOUND",
+    "SAMPLE",
     "SCAN",
     "close_desk",
-    "is_awaited",
+    "count_calls",
     "join",
+    "lay_sample",
     "leave",
+    "look_at_calls",
     "open_desk",
     "run_on",
+    "sample_on",
     "scan_pieces",
     "scan_shared",
+    "tell_awake",
     "work_on",
 ]
 
 _STATE, _CLAIMED, _WORK, _RUN = 1, 2, 3, 8
-"""Entries of a desk, beside `AWAITED`; those between the last two are arguments and answers of the work."""
+"""Entries of a desk, beside `CALLS` and `AWAKE`; those between the last two are arguments and answers of the work."""
 _CLOSED, _OPEN, _JOINED = range(3)
-SCAN, BEST = range(2)
+SCAN, BEST, SAMPLE = range(3)
 """Kinds of work."""
 ASKED, FOUND = 4, 5
 """Entries for a number that work is about, and for the first of two that it finds."""
@@ -69,6 +75,17 @@ def _swap(_: Any, counters: Any, place: Any, old: Any, new: Any) -> Any:  # noqa
     return types.boolean(counters, *(types.int64,) * 3), generate
 
 
+@intrinsic
+def _look(_: Any, counters: Any, place: Any) -> Any:  # noqa: ARG001  # typed by hand below
+    """counters[place], whoever else writes it; not written itself, which would take it from the cache of others."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        return builder.load_atomic(builder.gep(array.data, [values[1]]), "acquire", 8)
+
+    return types.int64(counters, types.int64), generate
+
+
 @part
 def scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
     """One thread goes upwards, the other downwards, so that either mostly writes what it wrote for the last theta:
@@ -94,7 +111,7 @@ def close_desk(desk: _Ints) -> bool:
     """Let nobody join any more, and wait for a helper who has; whether there was one."""
     if _swap(desk, _STATE, _OPEN, _CLOSED):
         return False
-    while _count_up(desk, _STATE, 0) == _JOINED:
+    while _look(desk, _STATE) == _JOINED:
         pass
     return True
 
@@ -102,7 +119,7 @@ def close_desk(desk: _Ints) -> bool:
 @part
 def join(desk: _Ints) -> bool:
     """Whether there is something to do, which is then for the helper."""
-    return _swap(desk, _STATE, _OPEN, _JOINED)
+    return _look(desk, _STATE) == _OPEN and _swap(desk, _STATE, _OPEN, _JOINED)
 
 
 @part
@@ -112,15 +129,40 @@ def leave(desk: _Ints) -> None:
 
 
 @part
-def is_awaited(desk: _Ints) -> bool:
-    """Whether a helper that was called is still called for."""
-    return _count_up(desk, AWAITED, 0) != 0
+def count_calls(desk: _Ints) -> int:
+    """How often a helper was called to this desk."""
+    return _count_up(desk, CALLS, 0)
+
+
+@part
+def look_at_calls(desk: _Ints) -> int:
+    """The same, perhaps of a moment ago."""
+    return _look(desk, CALLS)
+
+
+@part
+def tell_awake(desk: _Ints, awake: int) -> None:
+    """Whether a helper need not be woken."""
+    _swap(desk, AWAKE, 1 - awake, awake)
 
 
 @part
 def run_on(desk: _Ints) -> Run:
     """What lies on a desk that was joined."""
     return read_run(desk[_RUN:])
+
+
+@part
+def lay_sample(sample: Sample, seed: np.uint64, desk: _Ints) -> None:
+    """Lay what is to be sampled on a desk, before it is opened."""
+    write_sample(desk[_RUN + PACKED :], sample)
+    desk[ASKED] = np.int64(seed)
+
+
+@part
+def sample_on(desk: _Ints) -> Sample:
+    """What is to be sampled."""
+    return read_sample(desk[_RUN + PACKED :])
 
 
 @part

@@ -12,19 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "AWAITED",
+    "AWAKE",
     "BIAS",
     "BLOCK",
     "BYTES",
+    "CALLS",
     "CELL",
     "CHUNK",
     "COUNT",
     "DESK",
+    "DEVIATIONS",
     "FIXED_POINT",
     "FLOOR",
     "FULL",
     "GAINS",
     "GROUP",
+    "LEAST_DEVIATION",
     "MASS",
     "PACKED",
     "REFERENCE",
@@ -32,6 +35,7 @@ __all__ = [
     "SCORED",
     "SEGMENT",
     "SHORT",
+    "STEPS",
     "TOP",
     "UNIT",
     "VIOLATIONS",
@@ -68,10 +72,15 @@ FIXED_POINT = 0.0013
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
 
-AWAITED, DESK = 0, 1024
-"""The entry of a desk that is set while a helper is called for, and how many there are: see `sharing`."""
+CALLS, AWAKE, DESK = 0, 7, 1536
+"""Entries of a desk: how often a helper was called to it, and whether it is awake; and how many there are: see
+`sharing`."""
 PACKED = 512
 """Words that a packed tuple fits in: see `packed`."""
+
+LEAST_DEVIATION, STEPS, DEVIATIONS = 0.03, 4, 46
+"""Standard deviations, in nats, on whose grid `Asked` has quantiles: from about the first up, so many steps to an
+octave and so many entries in all, the last of them for whatever is beyond."""
 
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
@@ -200,6 +209,8 @@ class Coded(NamedTuple):
     byte_error: float
     """Of a residual, at most, in its steps."""
     largest_residual: float
+    widest: tuple[float, float]
+    """The largest widths by the first part of codes and by all: see `Sketch`."""
     slack: float
     """What float32 may be off, in units of |theta|."""
 
@@ -209,9 +220,9 @@ class Asked(NamedTuple):
 
     scale: float
     """Inner products times this are logits."""
-    quantiles: tuple[float, float]
-    """Standard deviations of the error of the sketch that ceilings lie above estimates, by the first part of codes and
-    by all."""
+    quantiles: npt.NDArray[np.float64]
+    """Standard deviations of the error of the sketch that ceilings lie above estimates, by what that deviation is at
+    most, in nats: see `DEVIATIONS`."""
     rounding: float
     """Likewise for the rounding of lookup tables, in steps, for one code."""
     far: float
@@ -220,6 +231,7 @@ class Asked(NamedTuple):
     """What a row costs beside its scan goes with its mass and sd^order exp(slope sd + curvature sd^2), sd that of the
     sketch."""
     slope: float
+    """In units of the quantile by the first part of codes."""
     curvature: float
     widest: tuple[float, float]
     """Cells where that is larger are not looked at by the first part of codes, or by all."""

@@ -24,7 +24,7 @@ from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
-from lazygumbel.results import Draws, Naming, Reason, grounds
+from lazygumbel.results import Draws, Naming, Reason
 from lazygumbel.rows.exclusions import exclusions
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class LiveDistribution(MergedDistribution):
     def _race(self, rules: Rules, rng: Rng) -> Draws:
         """All parts, of which the first is the large one."""
         parts, thetas = self._segments, self._thetas
-        seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts))).reshape(len(parts), len(thetas), 3)
+        seeds = seeds_of(_entropy(rng, 24 * len(thetas) * len(parts)), len(parts))
         coded = [part.shown for part in parts if isinstance(part.shown, PartitionIndex)]
         query = Query(coded[0], thetas, self.temperature, (NOTHING,) * len(thetas))
         few = self._few(seeds[-1, :, 0])
@@ -119,16 +119,16 @@ class LiveDistribution(MergedDistribution):
         for p in set(fired.parts.ravel().tolist()):
             here = fired.parts == p
             ids[here] = parts[p].stored_ids[fired.positions[here]]
-        reasons, bound = [Reason.CEILINGS] * len(thetas), np.full(len(thetas), rules.delta)
+        reasons, bound = np.full(len(thetas), Reason.CEILINGS.code, dtype=np.int8), np.full(len(thetas), rules.delta)
         for b in np.flatnonzero(fired.undone).tolist():
-            every = [heat.drawn(b, p) for p in range(len(coded))]
+            every = [heat.finished(b, p) for p in range(len(coded))]
             ends = [(part.ids[one.ids], one.values) for part, one in zip(parts, every, strict=False)]
             if few is not None:
                 ends.append((parts[-1].stored_ids[found.positions[-1, b]], found.values[-1, b]))
             ids[b], values[b] = _earliest(ends)
-            rows[b] = sum(one.rows for one in every) + (0 if few is None else len(few.rows))
-            reasons[b], bound[b] = max((one.reason for one in every), key=_weakness), max(one.bound for one in every)
-        return Draws(ids.T, values.T, rows, grounds(reasons), bound, fired.violations)
+            rows[b] = sum(int(one.rows) for one in every) + (0 if few is None else len(few.rows))
+            reasons[b], bound[b] = max(int(one.grounds) for one in every), max(float(one.bound) for one in every)
+        return Draws(ids.T, values.T, rows, reasons, bound, fired.violations)
 
     def _few(self, seeds: npt.NDArray[np.uint64]) -> Few | None:
         """The rows that came last, if there are any, of which all are scored."""
@@ -148,10 +148,6 @@ def _earliest(parts: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
         wins = later > values
         ids, values = np.where(wins, others, ids), np.where(wins, later, values)
     return ids, values
-
-
-def _weakness(reason: Reason) -> int:
-    return reason.code
 
 
 def _entropy(rng: Rng, count: int) -> bytes:

@@ -51,7 +51,7 @@ class Bounded:
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
         """Independent samples. A theta for which the race would be slower gets a dense pass, which is exact."""
-        return pack_draws(self._draw_all(query, size, rng, distinct=False), size)
+        return pack_draws(self._draw_all(query, size, rng, distinct=False))
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
         """The first distinct rows of one race, and one more for the threshold; each draw adds at most delta."""
@@ -74,5 +74,5 @@ class Bounded:
         """Ceilings of the logits of one theta, by id, as draws with this seed have them; inf where rows are scored."""
         return ceilings_of(query, self, self.delta, None, seed)
 
-    def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> list[Drawn]:
+    def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> Drawn:
         return race(partition_of(query, self), query, Rules(self.delta, None, size, distinct), rng)

@@ -41,7 +41,7 @@ class Calibrated:
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
         """Independent samples."""
-        return pack_draws(self._draw_all(query, size, rng, distinct=False), size)
+        return pack_draws(self._draw_all(query, size, rng, distinct=False))
 
     def sample_without_replacement(self, query: Query, size: int, rng: np.random.Generator) -> OrderedDraws:
         """The first distinct rows of one race, and one more for the threshold."""
@@ -51,7 +51,7 @@ class Calibrated:
         """Ceilings of the logits of one theta, by id, as draws with this seed have them; inf where rows are scored."""
         return ceilings_of(query, self, self.delta, self._calibration(query), seed)
 
-    def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> list[Drawn]:
+    def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> Drawn:
         rules = Rules(self.delta, self._calibration(query), size, distinct)
         return race(partition_of(query, self), query, rules, rng)
 

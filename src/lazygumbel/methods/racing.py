@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import log
 from typing import NamedTuple, TypeVar
 
@@ -12,12 +13,12 @@ from lazygumbel import kernels
 from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.indexes.partition.helping import helped
-from lazygumbel.kernels.batches import Batch, Found
+from lazygumbel.indexes.partition.helping import call_helper, let_go
+from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.types import Asked
-from lazygumbel.methods.base import Query
+from lazygumbel.methods.base import NOTHING, Query
 from lazygumbel.methods.dense import finish, patience_of
-from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
+from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason
 
 __all__ = [
     "LEAST_DELTA",
@@ -42,26 +43,15 @@ R = TypeVar("R")
 LN2 = log(2.0)
 LEAST_DELTA = 1e-100
 """Well above where the law of the codes' errors, in float64, has no quantile any more."""
-_NOTHING = np.empty(0, dtype=np.int64)
 _RACED = {
     (False, False): Reason.SURE_CEILINGS,
     (True, False): Reason.CEILINGS,
     (True, True): Reason.UNLIKE,
 }
 """By whether codes may lose something, and whether there is a calibration, of which the theta is not covered."""
+_LIKE = np.int8(Reason.LIKE.code)
 _THETAS_AT_ONCE = 16
 """Of a batch that one thread races, before it takes some more."""
-
-
-class Drawn(NamedTuple):
-    """Of one theta, in the order of drawing."""
-
-    ids: Ints
-    values: Floats
-    rows: int
-    reason: Reason
-    bound: float
-    violations: int
 
 
 class Rules(NamedTuple):
@@ -74,6 +64,19 @@ class Rules(NamedTuple):
     distinct: bool
 
 
+class Drawn(NamedTuple):
+    """Of a batch, or of one theta without the last axis, in the order of drawing."""
+
+    ids: Ints
+    """(size, B); likewise values."""
+    values: Floats
+    rows: Ints
+    """(B,), as all that follow."""
+    grounds: Grounds
+    bound: Floats
+    violations: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Heat:
     """The races of a batch over an index, or over several that share rotation and codebooks, ready to be run."""
@@ -84,9 +87,8 @@ class Heat:
     rules: Rules
     asked: Asked
     batch: Batch
+    wanted: Wanted
     found: Found
-    seeds: npt.NDArray[np.uint64]
-    """Of what kernels may leave undone, (P, B)."""
 
     @classmethod
     def of(
@@ -100,132 +102,141 @@ class Heat:
         """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads. There is
         room for what is found in `more` parts that are not raced over."""
         delta, calibration, size, distinct = rules
-        asked = indexes[0].asked(query.temperature, delta=delta, size=size, calibration=calibration)
-        found = Found.room(len(indexes) + more, query.size, size + distinct)
-        return cls(indexes, query, rules, asked, _batch(indexes, query, rules, seeds), found, seeds[:, :, 2])
+        features, excluded, ends = query.features, NOTHING, NOTHING
+        if any(map(len, query.excluded)):
+            slots = [indexes[0].slots(ids) for ids in query.excluded]
+            excluded, ends = np.concatenate(slots), np.cumsum([len(some) for some in slots], dtype=np.int64)
+        wanted = Wanted(size + distinct, distinct, features.live, patience_of(features))
+        return cls(
+            indexes,
+            query,
+            rules,
+            indexes[0].asked(query.temperature, delta=delta, size=size, calibration=calibration),
+            Batch(query.thetas, seeds, excluded, ends),
+            wanted,
+            Found.room(len(indexes) + more, query.size, wanted.size),
+        )
 
     @property
     def shares(self) -> bool:
         """Whether a helper should share the scan."""
         return self.rules.calibration is None and self.indexes[0].shares(self.query.size)
 
-    def run(self, first: int, last: int, desk: Ints) -> None:
-        """The races of some thetas, on this thread and that of a helper."""
-        taken = [index.take_rooms(last - first) for index in self.indexes]
-        kernels.race_thetas(
-            [index.stored for index in self.indexes],
-            self.asked,
-            self.batch,
-            (first, last),
-            [rooms for rooms, _ in taken],
-            desk,
-            (np.array([patience_of(index.features) for index in self.indexes]), self.rules.distinct),
-            self.found,
-        )
-        for index, one in zip(self.indexes, taken, strict=True):
+    def run(self, first: int, last: int, desk: Ints) -> int:
+        """The races of some thetas, on this thread and that of a helper; how many were broken off."""
+        indexes = self.indexes
+        taken = [index.take_rooms(last - first) for index in indexes]
+        stored, rooms = [index.stored for index in indexes], [room for room, _ in taken]
+        parts = self.asked, self.batch, (first, last)
+        undone = kernels.race_thetas(stored, *parts, rooms, desk, self.wanted, self.found)
+        for index, one in zip(indexes, taken, strict=True):
             index.give_back(one)
+        return undone
 
-    def drawn(self, b: int, p: int = 0) -> Drawn:
-        """What was found for one theta; the rest by a dense pass, which is exact if it is all."""
+    def drawn(self) -> Drawn:
+        """What was found over the first index, where no race was broken off."""
+        found, (delta, calibration, *_) = self.found, self.rules
+        counts, thetas = found.counts, self.query.size
+        grounds, bound = _claims(thetas, _RACED[delta > 0, calibration is not None].code, delta)
+        if calibration is not None and counts[FAR].any():
+            far = counts[FAR, 0].astype(np.bool_)
+            grounds, bound = np.where(far, _LIKE, grounds), np.where(far, np.nan, bound)
+        ids = self.indexes[0].order[found.positions[0].T]
+        return Drawn(ids, found.values[0].T, counts[LOOKED_AT, 0], grounds, bound, counts[TOO_LOW, 0])
+
+    def finished(self, b: int, p: int = 0) -> Drawn:
+        """What was found for one theta, finished by a dense pass if the race was broken off."""
         index, rules, found, at = self.indexes[p], self.rules, self.found, (p, b)
-        drawn, wanted, rows = int(found.drawn[at]), int(self.batch.wanted[b]), int(found.rows[at])
+        drawn, rows, violations, far = (int(count) for count in found.counts[:, p, b])
+        wanted = self.query.left(b) if rules.distinct else rules.size
+        wanted = min(wanted, self.wanted.size)
+        reason = Reason.LIKE if far else _RACED[rules.delta > 0, rules.calibration is not None]
+        bound = np.nan if far else rules.delta
         ids, values = index.order[found.positions[at][:drawn]], found.values[at][:drawn]
-        reason = Reason.LIKE if found.far[at] else _RACED[rules.delta > 0, rules.calibration is not None]
-        bound = np.nan if found.far[at] else rules.delta
         if drawn < wanted:
             passed, n = float(found.passed[at]), index.features.n
-            one = replace(self.query.at(slice(b, b + 1)), index=index)
-            ids, values = finish(one, ids, values, passed, wanted, int(self.seeds[at]), distinct=rules.distinct)
+            one, seed = replace(self.query.at(slice(b, b + 1)), index=index), int(self.batch.seeds[p, b, 2])
+            ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
             rows += n
             if drawn == 0 and passed == -np.inf:  # not a row was raced for
                 reason, bound, rows = Reason.DENSE_PASS, 0.0, n
-        return Drawn(ids, values, rows, reason, bound, int(found.violations[at]))
+        grounds = np.array(reason.code, dtype=np.int8)
+        return Drawn(ids, values, np.array(rows), grounds, np.array(bound), np.array(violations))
 
 
-def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> list[Drawn]:
-    """Race every theta of a query. Distinct rows are one more than asked for, if there are as many."""
-    heat = Heat.of((index,), query, rules, seeds_of(rng.bytes(24 * query.size))[None])
-    in_turns(heat)
-    return [heat.drawn(b) for b in range(query.size)]
+def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> Drawn:
+    """Race every theta of a query. Distinct rows are one more than asked for, or of value minus infinity if there are
+    no more."""
+    heat = Heat.of((index,), query, rules, seeds_of(rng.bytes(24 * query.size), 1))
+    undone, drawn = in_turns(heat), heat.drawn()
+    if undone:
+        drawn = drawn._replace(rows=drawn.rows.copy(), grounds=drawn.grounds.copy(), bound=drawn.bound.copy())
+        wanted = heat.wanted.size
+        for b in np.flatnonzero(heat.found.counts[DRAWN, 0] < wanted).tolist():
+            one = heat.finished(b)
+            drawn.ids[: len(one.ids), b], drawn.values[: len(one.ids), b] = one.ids, one.values
+            drawn.rows[b], drawn.grounds[b], drawn.bound[b] = one.rows, one.grounds, one.bound
+    return drawn
 
 
-def seeds_of(entropy: bytes) -> npt.NDArray[np.uint64]:
-    """Three for each theta, (thetas, 3); much quicker than `integers`."""
-    return np.frombuffer(entropy, dtype="<u8").astype(np.uint64).reshape(-1, 3)
+def seeds_of(entropy: bytes, parts: int) -> npt.NDArray[np.uint64]:
+    """Three for each part and theta, (P, B, 3); much quicker than `integers`."""
+    return np.frombuffer(bytearray(entropy), dtype=np.uint64).reshape(parts, -1, 3)
 
 
-def in_turns(heat: Heat, before: Callable[[int, int], None] | None = None) -> None:
-    """Run all races, on threads if thetas are many; `before` is called with the first and the last of every turn."""
+def in_turns(heat: Heat, before: Callable[[int, int], None] | None = None) -> int:
+    """Run all races, on threads if thetas are many; `before` is called with the first and the last of every turn. How
+    many were broken off."""
 
-    def turn(first: int, last: int) -> None:
-        with helped(heat.shares) as desk:
+    def turn(first: int, last: int) -> int:
+        desk = call_helper(heat.shares)
+        try:
             if before is not None:
                 before(first, last)
-            heat.run(first, last, desk)
+            return heat.run(first, last, desk)
+        finally:
+            let_go(desk)
 
     thetas = heat.query.size
     if thetas == 1:
-        turn(0, 1)
-        return
+        return turn(0, 1)
     starts = range(0, thetas, _THETAS_AT_ONCE)
-    list(map_threads(turn, starts, (min(start + _THETAS_AT_ONCE, thetas) for start in starts)))
+    return sum(map_threads(turn, starts, (min(start + _THETAS_AT_ONCE, thetas) for start in starts)))
 
 
-def _batch(indexes: Sequence[PartitionIndex], query: Query, rules: Rules, seeds: npt.NDArray[np.uint64]) -> Batch:
-    """What kernels are asked."""
-    size = query.size
-    wanted, excluded, ends = np.full(size, rules.size + rules.distinct), _NOTHING, np.zeros(size, dtype=np.int64)
-    if any(map(len, query.excluded)):
-        slots = [indexes[0].slots(ids) for ids in query.excluded]
-        excluded, ends = np.concatenate(slots), np.cumsum([len(some) for some in slots], dtype=np.int64)
-    if rules.distinct:
-        wanted = np.minimum(wanted, [query.left(b) for b in range(size)])
-    scales: list[float] = (query.norms / query.temperature).tolist()
-    quantiles = np.array([[index.quantiles(rules.delta, scale) for scale in scales] for index in indexes])
-    shape = len(indexes), size, 2
-    return Batch(query.thetas, quantiles.reshape(shape), np.ascontiguousarray(seeds[:, :, :2]), excluded, ends, wanted)
+@lru_cache(maxsize=256)
+def _claims(thetas: int, reason: int, bound: float) -> tuple[Grounds, Floats]:
+    """The same grounds and bound for every theta of a batch."""
+    claims = np.full(thetas, reason, dtype=np.int8), np.full(thetas, bound)
+    for array in claims:
+        array.flags.writeable = False  # they are handed out again
+    return claims
 
 
-def pack_draws(drawn: Sequence[Drawn], size: int) -> Draws:
+def pack_draws(drawn: Drawn) -> Draws:
     """Draws of a batch."""
-    if len(drawn) == 1:  # the common case, without the cost of stacking
-        one = drawn[0]
-        columns = one.ids[:, None], one.values[:, None]
-    else:
-        columns = (
-            np.array([d.ids for d in drawn], dtype=np.int64).reshape(len(drawn), size).T,
-            np.array([d.values for d in drawn]).reshape(len(drawn), size).T,
-        )
-    return Draws(
-        *columns,
-        np.array([d.rows for d in drawn], dtype=np.int64),
-        grounds([d.reason for d in drawn]),
-        np.array([d.bound for d in drawn]),
-        np.array([d.violations for d in drawn], dtype=np.int64),
-    )
+    return Draws(*drawn)
 
 
-def pack_ordered(query: Query, drawn: Sequence[Drawn], size: int) -> OrderedDraws:
+def pack_ordered(query: Query, drawn: Drawn, size: int) -> OrderedDraws:
     """Draws of a batch without replacement; one more than asked for sets the threshold, where there is one."""
-    found = list(zip(range(query.size), drawn, strict=True))
-    shape = query.size, size
+    ids = drawn.ids[:size]
+    logits = [query.logits(b, ids[:, b]) for b in range(query.size)]
     return OrderedDraws(
-        np.array([one.ids[:size] for one in drawn], dtype=np.int64).reshape(shape).T,
-        np.array([query.logits(b, one.ids[:size]) for b, one in found]).reshape(shape).T,
-        np.array([one.values[:size] for one in drawn]).reshape(shape).T,
-        np.array([one.values[size] if len(one.values) > size else -np.inf for one in drawn]),
-        np.array([one.rows + size for one in drawn], dtype=np.int64),
-        grounds([one.reason for one in drawn]),
-        np.array([min(size * one.bound, 1.0) for one in drawn]),
+        ids,
+        np.array(logits).reshape(query.size, size).T,
+        drawn.values[:size],
+        drawn.values[size],
+        drawn.rows + size,
+        drawn.grounds,
+        np.minimum(size * drawn.bound, 1.0),
     )
 
 
 def ceilings_of(query: Query, method: object, delta: float, calibration: Calibration | None, seed: int) -> Floats:
     """Ceilings of the logits of one theta, by id, as one draw with this seed has them; inf where rows are scored."""
     index = partition_of(query, method)
-    quantiles = index.quantiles(delta, float(query.norms[0]) / query.temperature)
     asked = index.asked(query.temperature, delta=delta, size=1, calibration=calibration)
-    asked = asked._replace(quantiles=quantiles, slope=asked.slope * quantiles[0])
     with index.enter(query.thetas[0], asked, seed=seed, excluded=index.slots(query.excluded[0])) as entered:
         kernels.settle(entered.run, entered.outlook, 1)
         by_position = np.full(len(entered.order), np.inf)

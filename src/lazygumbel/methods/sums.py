@@ -6,7 +6,7 @@ Swensson and Wretman, Model Assisted Survey Sampling, sections 2.9 and 3.7.
 """
 
 from collections.abc import Sequence
-from math import ceil, exp2, log, sqrt
+from math import ceil, exp2, inf, isfinite, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from lazygumbel import kernels
 from lazygumbel._support.threads import submit
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
-from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.kernels.batches import Sample, Sampled
 from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run
 from lazygumbel.methods.base import Function, Query
@@ -61,24 +61,32 @@ def sum_theta(
 ) -> Summed:
     """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
     features = query.features
-    asked = index.estimate(query.temperature, for_sums(features.d, index.coder.parts, rel_err))
+    asked = index.estimate(query.temperature, for_sums(features.d, index.parts, rel_err))
     theta, rules = (query.thetas[b], index.slots(query.excluded[b])), (rel_err, _DENSE_SHARE * features.n, WIDEST)
     numbers = np.array(seeds, dtype=np.uint64)
-    with index.room() as race, helped(index.shares(query.size)) as desk:
+    desk = call_helper(index.shares(query.size))
+    try:
+        race = index.take_race()
         sampled = kernels.sample_theta(index.stored, asked, theta, numbers, race, desk, rules)
-        return _weigh(index, query, b, race, sampled, f) if len(sampled.sample.ratios) else _summed_densely(query, b, f)
+        summed = _weigh(index, query, b, race, sampled, f) if len(sampled.sample.ratios) else None
+        index.give_back_race(race)
+    finally:
+        let_go(desk)
+    return summed or _summed_densely(query, b, f)
 
 
-def _weigh(index: PartitionIndex, query: Query, b: int, race: Race, sampled: Sampled, f: Function | None) -> Summed:
-    """Sums over certain rows and, as a sample tells, over the others."""
+def _weigh(
+    index: PartitionIndex, query: Query, b: int, race: Race, sampled: Sampled, f: Function | None
+) -> Summed | None:
+    """Sums over certain rows and, as a sample tells, over the others; None if it does not tell."""
     features, sample, (mean, _, variance, allowed, _) = query.features, sampled.sample, sampled.weighed
     rest = float(race.ends[-1])
     total = float(race.state[MASS]) + rest * mean
-    if not (_LEAST_MASS < total < np.inf and np.isfinite(variance)):
-        return _summed_densely(query, b, f)
+    if not (_LEAST_MASS < total < inf and isfinite(variance)):
+        return None
     # Where a few rows hold the mass, pairs may not show how weights in fixed point differ; unless there is one alone.
     first = exp2(min(float(sample.logits[0]) - float(race.state[REFERENCE]), 1000.0))
-    if not (np.ptp(sample.positions) == 0 and first >= (1 - 1e-6) * rest * float(sample.ratios[0])):
+    if not (first >= (1 - 1e-6) * rest * float(sample.ratios[0]) and np.ptp(sample.positions) == 0):
         variance = max(variance, _GRAIN * mean * mean / len(sample.ratios))
     rounding = _ROUNDING * sqrt(features.d) * sampled.norm / query.temperature * features.max_norm
     # In units of the estimate of Z itself, so that nothing overflows.
@@ -103,7 +111,7 @@ def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) ->
 
     None if codes cannot tell, and all rows have to be scored.
     """
-    effort = for_sums(query.features.d, index.coder.parts, 1 / sqrt(size))
+    effort = for_sums(query.features.d, index.parts, 1 / sqrt(size))
     shared = index.shares(query.size)
     with index.enter(query.thetas[0], index.estimate(query.temperature, effort), seed=seed, shared=shared) as entered:
         run = entered.run

@@ -1,13 +1,13 @@
-"""A helper: one more thread, asleep in compiled code, with which the scan of a theta alone is shared.
+"""A helper: one more thread, in compiled code, with which the scan of a theta alone is shared.
 
-It is called before there is anything to do, so that it wakes while the theta is prepared, and it never asks for the
-interpreter's lock. One thread at a time is helped; others that ask meanwhile scan alone. Nobody waits for a helper who
-does not come.
+It is called before there is anything to do, so that it is awake when the theta is prepared, and it never asks for the
+interpreter's lock. It stays awake for a moment, because thetas often come one after the other, and to wake it takes
+longer than to prepare one. One thread at a time is helped; others that ask meanwhile scan alone. Nobody waits for a
+helper who does not come.
 """
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from threading import Lock, Thread
 
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.kernels.types import AWAITED, DESK
+from lazygumbel.kernels.types import AWAKE, CALLS, DESK
 
-__all__ = ["helped"]
+__all__ = ["call_helper", "let_go"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,24 +38,26 @@ class _Helper:
         Thread(target=kernels.serve, args=(asleep, self.desk), name="lazygumbel-helper", daemon=True).start()
 
     def call(self) -> None:
-        self.desk[AWAITED] = 1
-        with suppress(BlockingIOError):  # it was called thousands of times, and has not come yet
-            os.write(self._bell, b"!")
+        self.desk[CALLS] += 1
+        if not self.desk[AWAKE]:
+            with suppress(BlockingIOError):  # it was called thousands of times, and has not come yet
+                os.write(self._bell, b"!")
 
 
-@contextmanager
-def helped(shared: bool) -> Generator[Ints]:
-    """The desk at which the helper is awaited; one for nobody if it is not to share, or helps another thread."""
+def call_helper(shared: bool) -> Ints:
+    """The desk at which the helper is awaited until `let_go`; one for nobody if it is not to share, or helps another
+    thread."""
     helper = _helper() if shared else None
     if helper is None or not helper.lock.acquire(blocking=False):
-        yield _NOBODY
-        return
-    try:
-        helper.call()
-        yield helper.desk
-    finally:
-        helper.desk[AWAITED] = 0
-        helper.lock.release()
+        return _NOBODY
+    helper.call()
+    return helper.desk
+
+
+def let_go(desk: Ints) -> None:
+    """The helper is not awaited any more."""
+    if len(desk):
+        _helper().lock.release()
 
 
 @cache

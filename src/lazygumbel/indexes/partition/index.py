@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from itertools import product
-from math import ceil, inf, log, log2, sqrt
+from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from lazygumbel._support.threads import get_threads, map_threads
 from lazygumbel.datasets import rows_of
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
+from lazygumbel.indexes.partition.asking import MISSED, ask_best, ask_draws, ask_estimate
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
@@ -30,17 +31,13 @@ from lazygumbel.indexes.partition.cells import Cells, mean_rows
 from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
-    BY_BYTES,
-    FOR_TOP,
     Effort,
     default_cells,
     default_coordinates,
-    for_draws,
 )
 from lazygumbel.indexes.partition.forecasting import forecast
-from lazygumbel.indexes.partition.helping import helped
+from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
-from lazygumbel.indexes.partition.law import error_quantile
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import (
     BLOCK,
@@ -61,10 +58,10 @@ from lazygumbel.rows.features import Features, Source
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
+Floats = npt.NDArray[np.float64]
+
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
-_ROUNDING_SHARE = 0.1
-"""Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
 _OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
@@ -74,14 +71,9 @@ _TOGETHER, _CACHED = 8, 2**25
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
-_LARGEST_DEVIATION = 64.0
-_LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
-_MISSED = 1e-4
-"""Probability that `top_k` misses a row."""
 _SCANNED_SHARE = 0.05
 """Of the rows: a larger k takes longer to find by ceilings than by scoring every row."""
-_EVERYTHING = np.array([[-inf] * 3, [inf] * 3])
 
 
 class Entered(NamedTuple):
@@ -115,6 +107,8 @@ class PartitionIndex:
         self.layout = Layout.of(cells.offsets)
         self.partition = cells
         self.coder = coder
+        self.parts = coder.parts
+        """Number of codes of the first part, and of all."""
         self.coding = coding
         self.bytes = byte_codes
         self.alive = self.layout.alive()
@@ -141,11 +135,12 @@ class PartitionIndex:
             features.d,
             len(cells.axes),
             float(cells.around[0]),
-            coder.parts,
+            self.parts,
             coding.gain,
             coding.code_norm,
             byte_codes.error,
             2 * features.max_norm,
+            self.widest,
             _SLACK * features.max_norm,
         )
         arrays = (self.alive, *self._coded[:10], *sketch, *coder, *byte_codes[:2], *cells, features.stored)
@@ -181,7 +176,7 @@ class PartitionIndex:
         return self.coder.first.shape[1], self.coder.second.shape[1]
 
     def __repr__(self) -> str:
-        first, bits = (6 * codes for codes in self.coder.parts)
+        first, bits = (6 * codes for codes in self.parts)
         size = f"n={self.features.n:,}, d={self.features.d}, cells={self.cells:,}"
         return f"PartitionIndex({size}, {bits} bits a row, {first} first)"
 
@@ -230,18 +225,16 @@ class PartitionIndex:
         rows = np.empty(len(search.vectors), dtype=np.int64)
         shared = self.shares(len(search.vectors))
 
-        missed = _MISSED / 2  # by the first part of codes, and by all
-        quantile = error_quantile((1 - _ROUNDING_SHARE) * missed, self.features.d)
-        rounding = sqrt(-0.5 * log(_ROUNDING_SHARE * missed))
-
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
-            norm = float(np.linalg.norm(vector.astype(np.float64)))
-            # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
-            scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked = Asked(scale, (quantile, quantile), rounding, 0.0, *FOR_TOP, _EVERYTHING)
-            with self.room() as race, helped(shared) as desk:
+            norm = sqrt(float(np.einsum("d,d->", vector, vector, dtype=np.float64)))
+            asked, desk = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
+            try:
+                race = self.take_race()
                 positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+                self.give_back_race(race)
+            finally:
+                let_go(desk)
             if not len(positions):  # there was no room for all that might be among the best
                 rows[b] = self.features.n
                 found = ExactIndex(self.features).top_k(vector, search.k)
@@ -251,7 +244,7 @@ class PartitionIndex:
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
-        return pack(search, hits, rows, bound=_MISSED)
+        return pack(search, hits, rows, bound=MISSED)
 
     def save(self, writer: Writer) -> None:
         """Cells, codes and bytes; the rows are saved by their owner."""
@@ -305,10 +298,7 @@ class PartitionIndex:
 
     def foresee(self, theta: npt.NDArray[np.float32], temperature: float, far: float) -> Foresight:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""
-        norm = sqrt(float(np.einsum("d,d->", theta, theta, dtype=np.float64)))
-        quantiles = self.quantiles(_TYPICAL_DELTA, norm / temperature)
-        asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)
-        asked = asked._replace(quantiles=quantiles, slope=quantiles[0], far=far)
+        asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)._replace(far=far)
         facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, 1.0, np.uint64(0))
         deviations = self._coded.deviations * outlook.spread / temperature
         return Foresight(ceilings.levels == CELL, facts.cells / temperature + far * deviations, facts.norm, outlook)
@@ -318,33 +308,12 @@ class PartitionIndex:
         return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM and get_threads() > 1
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
-        """How ceilings are to be, to draw `size` rows of a theta, but for quantiles; the slope is in units of these.
-
-        What rows lose to ceilings that are too low is at most `delta` of Z, on average over rotations; nothing with
-        zero, when ceilings are by bytes. With a calibration, far cells of thetas that it covers have one ceiling each
-        and are out of that account.
-        """
-        scale = 1 / (_LN2 * temperature)
-        if delta == 0.0:
-            return Asked(scale, (0.0, 0.0), 0.0, 0.0, *BY_BYTES, _EVERYTHING)
-        effort, rounding = for_draws(self.features.d, self.coder.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
-        if calibration is None:
-            return Asked(scale, (0.0, 0.0), rounding, 0.0, *effort, _EVERYTHING)
-        known = np.array([calibration.low, calibration.high])
-        return Asked(scale, (0.0, 0.0), rounding, calibration.far, *effort, known)
+        """How ceilings are to be, to draw `size` rows of a theta: see `ask_draws`."""
+        return ask_draws((self.features.d, self.parts), temperature, delta, size, calibration)
 
     def estimate(self, temperature: float, effort: Effort) -> Asked:
         """For estimates in place of ceilings: weights that rows may be sampled by."""
-        return Asked(1 / (_LN2 * temperature), (0.0, 0.0), 0.0, 0.0, *effort, _EVERYTHING)
-
-    def quantiles(self, delta: float, scale: float) -> tuple[float, float]:
-        """By the first part of codes and by all, for a theta of this norm over temperature."""
-        if delta == 0.0:
-            return 0.0, 0.0
-        allowed, d = (1 - _ROUNDING_SHARE) * delta, self.features.d
-        unit = scale / sqrt(max(d - 1, 1))
-        first, all_ = (error_quantile(allowed, d, _grid(unit * width)) for width in self.widest)
-        return first, all_
+        return ask_estimate(temperature, effort)
 
     @contextmanager
     def enter(
@@ -358,9 +327,13 @@ class PartitionIndex:
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
         number = np.uint64(seed)
-        with self.room() as race, helped(shared) as desk:
+        with self.room() as race:
             kernels.open_race(self.stored, excluded, race)
-            facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
+            desk = call_helper(shared)
+            try:
+                facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
+            finally:
+                let_go(desk)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -369,13 +342,22 @@ class PartitionIndex:
 
     @contextmanager
     def room(self) -> Generator[Race]:
+        """Room for a race, for as long as a context lasts."""
+        race = self.take_race()
+        yield race
+        self.give_back_race(race)
+
+    def take_race(self) -> Race:
         """Room for a race: that of an earlier one, if there is any, because page faults take as long as a scan."""
         try:
-            race = self._spare.pop()
+            return self._spare.pop()
         except IndexError:
             race = Race.room(self.stored)
             kernels.pack_race(race)
-        yield race
+            return race
+
+    def give_back_race(self, race: Race) -> None:
+        """For the next: not after an interruption, which may leave it half open."""
         self._spare.append(race)
 
     def take_rooms(self, thetas: int) -> tuple[Rooms, list[Race]]:
@@ -388,12 +370,12 @@ class PartitionIndex:
             races = [Race.room(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+            rooms = Rooms.of(races, self.cells, self.parts[1], self.features.d)
             kernels.pack_rooms(rooms)
             return rooms, races
 
     def give_back(self, taken: tuple[Rooms, list[Race]]) -> None:
-        """For the next: not after an interruption, which may leave a race half open."""
+        """Likewise."""
         self._spare_rooms[len(taken[1])].append(taken)
 
     @property
@@ -413,8 +395,3 @@ class PartitionIndex:
     def _forget_rooms(self) -> None:
         self._spare = deque[Race](maxlen=_SPARE)
         self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
-
-
-def _grid(deviation: float) -> float:
-    """A standard deviation rounded up, so that few quantiles have to be computed."""
-    return 2.0 ** (ceil(4 * log2(max(deviation, 0.03))) / 4) if deviation < _LARGEST_DEVIATION else inf

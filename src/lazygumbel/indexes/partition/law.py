@@ -12,41 +12,69 @@ The proof is in docs/theorem.md.
 """
 
 from functools import lru_cache
-from math import asin, expm1, inf, lgamma, log, pi, sqrt
+from math import ceil, inf, lgamma, log, log2, pi, sqrt
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["LEAST_QUANTILE", "error_quantile", "error_tail"]
+from lazygumbel.kernels.types import DEVIATIONS, LEAST_DEVIATION, STEPS
+
+__all__ = ["LEAST_QUANTILE", "error_quantile", "error_tail", "quantile_table"]
+
+Floats = npt.NDArray[np.float64]
 
 LEAST_QUANTILE = 2.0
 """Ceilings are never set lower than so many standard deviations above an estimate."""
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
-def error_tail(quantile: float, d: int, deviation: float = inf) -> float:
+def error_tail(quantile: Any, d: int, deviation: Any = inf) -> Any:
     """Pr(sqrt(d - 1) X > quantile) for quantile >= 0; or, with the standard deviation s of an error in nats, the mean
-    of 1 - e^(-s (sqrt(d - 1) X - quantile)) where that is positive: the share of its mass that a row loses."""
-    x = quantile / sqrt(max(d - 1, 1))
-    if x >= 1 or d == 1:
-        return 0.0
+    of 1 - e^(-s (sqrt(d - 1) X - quantile)) where that is positive: the share of its mass that a row loses. Of numbers,
+    or of arrays of one shape."""
+    root = sqrt(max(d - 1, 1))
+    quantile, deviation = np.asarray(quantile, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    if d == 1:
+        return np.zeros_like(quantile)[()]
     if d == 2:  # the sphere is two points
-        return 0.5 * (1.0 if deviation == inf else -expm1(-deviation * (1 - quantile)))
+        return np.where(quantile < 1, -0.5 * np.expm1(-_lost(deviation, 1 - quantile)), 0.0)[()]
     # With x = sin(a) the density is proportional to cos(a)^(d - 3), which falls off within a few 1 / sqrt(d).
-    low, high = asin(x), min(pi / 2, asin(x) + 40 / sqrt(d))
-    angles = low + (high - low) / 2 * (_NODES + 1)
+    low = np.arcsin(np.minimum(quantile / root, 1.0))
+    half = (np.minimum(pi / 2, low + 40 / sqrt(d)) - low) / 2
+    angles = low[..., None] + half[..., None] * (_NODES + 1)
     log_total = 0.5 * log(pi) + lgamma((d - 2) / 2) - lgamma((d - 1) / 2)
     with np.errstate(divide="ignore"):
         density = np.exp((d - 3) * np.log(np.cos(angles)) - log_total)
-    if deviation < inf:
-        density *= -np.expm1(-deviation * np.maximum(sqrt(d - 1) * np.sin(angles) - quantile, 0.0))
-    return float((high - low) / 2 * (_NODE_WEIGHTS @ density))
+    excess = np.maximum(root * np.sin(angles) - quantile[..., None], 0.0)
+    return (half * ((density * -np.expm1(-_lost(deviation[..., None], excess))) @ _NODE_WEIGHTS))[()]
 
 
-@lru_cache(maxsize=1024)
+def _lost(deviation: Floats, excess: Floats) -> Floats:
+    """Nats that a row loses by so many standard deviations: all it has where these are infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(deviation < inf, deviation * excess, inf)
+
+
+@lru_cache(maxsize=64)
+def quantile_table(delta: float, d: int) -> Floats:
+    """Quantiles for each standard deviation of the grid of `kernels.types`, and at the end for any."""
+    first = ceil(STEPS * log2(LEAST_DEVIATION))
+    found = _quantiles(delta, d, np.append(2.0 ** (np.arange(first, first + DEVIATIONS - 1) / STEPS), inf))
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=64)
 def error_quantile(delta: float, d: int, deviation: float = inf) -> float:
     """The smallest quantile, at least `LEAST_QUANTILE`, at which `error_tail` is at most delta."""
-    low, high = 0.0, sqrt(max(d - 1, 1))
+    return float(_quantiles(delta, d, np.asarray(deviation)))
+
+
+def _quantiles(delta: float, d: int, deviations: Floats) -> Floats:
+    low, high = np.zeros_like(deviations), np.full_like(deviations, sqrt(max(d - 1, 1)))
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if error_tail(middle, d, deviation) > delta else (low, middle)
-    return max(high * (1 + 1e-9), LEAST_QUANTILE)
+        too_low = error_tail(middle, d, deviations) > delta
+        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
+    return np.maximum(high * (1 + 1e-9), LEAST_QUANTILE)

@@ -157,7 +157,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     glove = open_model("glove", datasets.glove, options.models) if set(options.only) & {"learning", "walk"} else None
     if "learning" in options.only and options.photos is not None:
-        photos = open_model("photos", lambda: datasets.photos(options.photos), options.models)
+        photos = open_model("photos", lambda: datasets.unit_rows(options.photos), options.models)
         row = int(np.random.default_rng(0).integers(photos.features.n))
         results["photos"] = learn(photos, row, iterations)
         show_learning(f"Learning, photos, n = {photos.features.n:,}, {iterations:,} steps", results["photos"])

@@ -14,6 +14,18 @@ from lazygumbel.indexes.partition.cost import Effort
 from lazygumbel.kernels.types import DEVIATIONS
 from statistics_helpers import partition_model
 
+SLOW = (
+    *("cli_processes", "compiling", "interrupts", "live_durable", "persist_killed", "serve_load", "serve_page"),
+    *("serve_schema", "sharded_ray", "site"),
+)
+"""Files of tests that start browsers, clusters, servers and processes to kill: `-m "not slow"` leaves them out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def seeds_that_were_not_given(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +54,7 @@ def set_quantile(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def put(quantile: float) -> None:
         monkeypatch.setattr(
-            "lazygumbel.indexes.partition.index.quantile_table", lambda *_: np.full(DEVIATIONS, quantile)
+            "lazygumbel.indexes.partition.asking.quantile_table", lambda *_: np.full(DEVIATIONS, quantile)
         )
 
     return put
@@ -52,7 +64,7 @@ def set_quantile(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def codes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings by codes: with so few rows, bytes would be as quick, and hard to get wrong."""
     draws, sums = (Effort(0.0, slope, 0.5, (np.inf, np.inf), (-np.inf, -np.inf, np.inf)) for slope in (1.0, 0.0))
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: draws)
+    monkeypatch.setattr("lazygumbel.indexes.partition.asking.for_draws", lambda *_: draws)
     for module in ("sums", "proposals"):
         monkeypatch.setattr(f"lazygumbel.methods.{module}.for_sums", lambda *_: sums)
         monkeypatch.setattr(f"lazygumbel.methods.{module}.WIDEST", (9.0, 9.0))

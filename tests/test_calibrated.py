@@ -100,6 +100,20 @@ def test_an_unlike_theta_is_bounded() -> None:
     assert np.isnan(drawn.bound[0]) and drawn.bound[1] == 1e-4
 
 
+def test_thetas_as_long_as_those_of_the_calibration_are_covered() -> None:
+    """Users of very different lengths: with directions alone, two of five could never be calibrated."""
+    lengths = np.random.default_rng(6).lognormal(sigma=0.7, size=600)
+    users, index = thetas() * lengths[:, None].astype(np.float32), bounded().index
+    assert isinstance(index, lg.PartitionIndex)
+    report = lg.LogLinear(index).calibrate(users[:200], temperature=TEMPERATURE)
+    model = lg.LogLinear(index.calibrated(report))
+    labels = model(users[400:500], temperature=TEMPERATURE).sample(1, rng=0).labels
+    assert (labels == "calibrated").mean() > 0.9
+    # Control: of users longer than any of these none is.
+    longer = model(thetas()[400:420] * np.float32(2 * lengths.max()), temperature=TEMPERATURE).sample(1, rng=0).labels
+    assert not (longer == "calibrated").any()
+
+
 def test_without_replacement_and_exclusion() -> None:
     model = with_ceilings(5.0)
     best = np.argsort(-(rows() @ thetas()[0]))[:50]

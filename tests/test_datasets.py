@@ -29,7 +29,7 @@ def text(rows: np.ndarray, words: list[str], *, header: bool, end: str = "\n") -
 
 
 def test_missing_file(tmp_path):
-    for call in (datasets.read, datasets.word_vectors, datasets.photos, datasets.unit_rows):
+    for call in (datasets.read, datasets.word_vectors, datasets.unit_rows):
         with pytest.raises(ValueError, match=r"path: there is no file .*nothing\.vec"):
             call(tmp_path / "nothing.vec")
     with pytest.raises(ValueError, match="path: there is no file"):
@@ -296,22 +296,21 @@ def test_glove_without_its_package(monkeypatch):
         datasets.glove()
 
 
-@pytest.mark.parametrize("call", [datasets.photos, datasets.unit_rows])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_unit_rows(tmp_path, call, dtype):
+def test_unit_rows(tmp_path, dtype):
     rows = np.random.default_rng(2).integers(0, 256, size=(6, 8)).astype(dtype)
     np.save(tmp_path / "sift.npy", rows)
-    features = call(tmp_path / "sift.npy")
+    features = datasets.unit_rows(tmp_path / "sift.npy")
     wide = rows.astype(np.float64)
     assert features.stored.dtype == np.float32
     np.testing.assert_allclose(all_rows(features), wide / np.linalg.norm(wide, axis=1, keepdims=True), rtol=1e-6)
     rows[4] = 0
     np.save(tmp_path / "sift.npy", rows)
     with pytest.raises(ValueError, match=r"path: .*sift\.npy: .*row 4 is all zeros"):
-        call(tmp_path / "sift.npy")
+        datasets.unit_rows(tmp_path / "sift.npy")
     save(tmp_path / "sift.fvecs", vecs(np.array([[1, 2], [np.inf, 1]], dtype=np.float32)))
     with pytest.raises(ValueError, match=r"path: .*sift\.fvecs: .*beyond float32 in row 1"):
-        call(tmp_path / "sift.fvecs")
+        datasets.unit_rows(tmp_path / "sift.fvecs")
 
 
 def test_unit_rows_keep_names_and_show_progress(tmp_path):

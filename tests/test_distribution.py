@@ -386,11 +386,15 @@ def test_rows_of_zeros_and_of_tiny_norms_are_rows() -> None:
         assert "accepted" in str(model.calibrate(rng=0))
 
 
-def test_a_model_that_nobody_holds_is_freed() -> None:
+def test_a_model_that_nobody_holds_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what a thread that helps, or one of the pool, was given last."""
+    monkeypatch.setattr("lazygumbel.indexes.partition.index._SHARED_FROM", 0)
     model = LogLinear(PartitionIndex.build(make_rows(2_000, 8, seed=6), rng=0))
     model(make_rows(64, 8)).sample(2, rng=0)
-    model(make_rows(1, 8)[0]).log_partition(rng=0)
-    held = weakref.ref(model.index)
+    for ask in ("log_partition", "sample", "expectation"):
+        getattr(model(make_rows(1, 8)[0]), ask)(rng=0)
+    model(make_rows(1, 8)[0]).top_k(3)
+    held = [weakref.ref(one) for one in (model.index, model.features, model.features.stored)]
     del model
     gc.collect()
-    assert held() is None
+    assert [one() for one in held] == [None] * 3

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 import lazygumbel as lg
+from lazygumbel._support.persist import read_config
 from lazygumbel.indexes import ExactIndex, FaissIndex, PartitionIndex
 from lazygumbel.live import rows as live_rows
 from lazygumbel.progress import Silent
@@ -330,7 +331,8 @@ def test_a_saved_model_has_the_same_rows_and_ids(index, tmp_path):
         model(THETAS).log_partition(method=lg.Exhaustive()).value,
         atol=1e-4,
     )
-    assert loaded.add(rows_of(0, 1)).tolist() == [model.size]
+    with pytest.warns(UserWarning, match="in memory only"):
+        assert loaded.add(rows_of(0, 1)).tolist() == [model.size]
     assert "in memory only" in repr(loaded) and len(held) == model.features.n
 
 
@@ -430,6 +432,56 @@ def test_replacing_every_row_by_others_keeps_draws_bounded_and_says_so():
     assert drift.residuals > 1.5 and "rebuild" in drift.advice and drift.removed == drift.added == 3000
     model.compact(rebuild=True)
     assert model.drift().advice == "nothing to gain"
+
+
+def test_compacting_a_model_leaves_its_snapshots_alone():
+    """A part that holds all rows becomes the build of one, and stays what it was of the other."""
+    model, new, more = build(PartitionIndex), rows_of(8, 300, shift=1.0), rows_of(9, 200, shift=-1.0)
+    model.add(new)
+    model.remove(np.arange(600))
+    (part,) = model.parts
+    other, cells = model.snapshot(), part.cells
+    assert cells is not None and part.count == len(part.ids) == 300
+    model.compact()
+    assert part.cells is cells and model.parts[0].cells is None and other.drift().removed == 600
+    other.add(more)
+    rows = np.concatenate([new, more])
+    for theta in (THETAS[0], -THETAS[0]):
+        assert near(other(theta).log_partition(rng=0), np.logaddexp.reduce(rows.astype(np.float64) @ theta))
+        audit = other.audit(theta)
+        assert (audit.miss < 1e-3).all() and set(audit.labels) <= {"bounded", "exact"}
+    means = other._live.base.index.partition.means
+    for part in other.parts:
+        assert np.array_equal(part.index.partition.means, means[part.cells])
+
+
+def test_drift_is_measured_against_the_build_until_cells_are_trained_anew(tmp_path):
+    """Compacting puts all rows into the cells of the build, which may be far from them: that must not be forgotten."""
+    rng = np.random.default_rng(3)
+    centres = 3 * rng.standard_normal((30, 8))
+    phi = (centres[rng.integers(30, size=3000)] + 0.3 * rng.standard_normal((3000, 8))).astype(np.float32)
+    model = lg.LogLinear(PartitionIndex.build(phi, rng=0))
+    model.add(phi[:500] + np.float32(0.01))
+    assert 0.8 < model.drift().residuals < 1.2  # a control: rows like those of the build
+    model.remove(np.arange(3000, 3500))
+    model.replace(np.arange(1500), rows_of(5, 1500) * 3 + 4)
+    before = model.drift()
+    assert before.residuals > 1.8 and "rebuild=True" in before.advice
+    model.save(tmp_path / "saved")
+    model.compact()
+    model.save(tmp_path / "compacted")
+    for found in (model, *(lg.LogLinear.load(tmp_path / name) for name in ("saved", "compacted"))):
+        drift = found.drift()
+        assert drift.added == drift.removed == 0 and drift.parts == 1
+        assert drift.residuals == pytest.approx(before.residuals, rel=0.1)
+        assert drift.largest_cell == pytest.approx(before.largest_cell, rel=0.1) and "rebuild=True" in drift.advice
+    with lg.LogLinear.load(tmp_path / "saved", mode="r+") as opened:
+        opened.compact()
+    assert "rebuild=True" in lg.LogLinear.load(tmp_path / "saved").drift().advice
+    model.compact(rebuild=True)
+    assert model.drift().residuals == 1 and model.drift().advice == "nothing to gain"
+    model.save(tmp_path / "anew")
+    assert "built" not in read_config(tmp_path / "anew")
 
 
 class Held(Silent):

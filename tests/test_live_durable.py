@@ -17,7 +17,9 @@ import live_writer
 from lazygumbel._support import persist
 from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.indexes import ExactIndex, PartitionIndex
+from lazygumbel.live import journal
 from lazygumbel.live import rows as live_rows
+from lazygumbel.live.rows import Change
 from lazygumbel.model import describe
 from live_writer import rows_of
 
@@ -96,7 +98,9 @@ def test_names_are_logged_too(tmp_path):
 def test_without_r_plus_changes_live_in_memory_only(folder):
     before = state_of(folder)
     model = lg.LogLinear.load(folder)
-    model.add(rows_of(2, 3))
+    with pytest.warns(UserWarning, match=r"in memory only.*mode='r\+'"):
+        model.add(rows_of(2, 3))
+    model.add(rows_of(3, 1))  # once is enough
     assert "in memory only" in repr(model) and same(state_of(folder), before)
     with pytest.raises(ValueError, match="mode must be"):
         lg.LogLinear.load(folder, mode="w")
@@ -113,6 +117,55 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_lock(folder):
     lg.LogLinear.load(folder)  # readers need no lock
     model.close()
     lg.LogLinear.load(folder, mode="r+").close()
+
+
+def in_a_fork(work):
+    """Whether `work` returns something true in a child of this process."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_fork_of_the_writer_writes_nothing_and_lets_go_of_nothing(folder):
+    model = lg.LogLinear.load(folder, mode="r+")
+    model.add(rows_of(2, 1))
+
+    def child():
+        for call in (lambda: model.add(rows_of(3, 1)), model.compact):
+            with pytest.raises(ValueError, match="forked"):
+                call()
+        model.close()  # its own end, not that of the writer
+        return True
+
+    assert in_a_fork(child)
+    with pytest.raises(ValueError, match=f"process {os.getpid()}"):
+        lg.LogLinear.load(folder, mode="r+")
+    model.add(rows_of(4, 1))
+    assert state_of(folder)[1] == model.size == 202
+    model.close()
+    lg.LogLinear.load(folder, mode="r+").close()
+
+
+def test_the_lock_of_a_dead_process_is_taken_over_though_a_fork_of_it_lives(folder):
+    code = (
+        "import os, sys, time, lazygumbel as lg; model = lg.LogLinear.load(sys.argv[1], mode='r+')\n"
+        "if os.fork() == 0: os.write(1, b'x'); time.sleep(60)\n"
+        "else: os.wait()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, process_group=0) as writer:
+        try:
+            assert writer.stdout.read(1) == b"x"
+            with pytest.raises(ValueError, match=f"process {writer.pid}"):
+                lg.LogLinear.load(folder, mode="r+")
+            writer.kill()
+            writer.wait(30)
+            lg.LogLinear.load(folder, mode="r+").close()
+        finally:
+            os.killpg(writer.pid, signal.SIGKILL)
 
 
 def test_the_log_cut_at_any_byte_of_its_last_record_is_the_model_before_it(folder):
@@ -139,6 +192,21 @@ def test_the_log_cut_at_any_byte_of_its_last_record_is_the_model_before_it(folde
     assert same(state_of(folder), after)
 
 
+def test_a_torn_record_whose_rows_look_like_a_record_is_dropped(folder):
+    with lg.LogLinear.load(folder, mode="r+") as model:
+        model.remove([5])
+        before = state_of(folder)
+        forged = journal._packed(Change(np.array([7]), np.empty(0, int), np.empty((0, 6), "f4"), None), 9)
+        padded = forged + bytes(-len(forged) % 24)
+        rows = np.frombuffer(padded, "<f4").reshape(-1, 6)
+        assert np.isfinite(rows).all()
+        model.add(rows)
+    whole = log_of(folder).read_bytes()
+    assert forged in whole
+    log_of(folder).write_bytes(whole[:-1])
+    assert same(state_of(folder), before)
+
+
 def test_damage_before_the_end_is_refused_not_dropped(folder):
     with lg.LogLinear.load(folder, mode="r+") as model:
         model.add(rows_of(2, 2))
@@ -152,6 +220,35 @@ def test_damage_before_the_end_is_refused_not_dropped(folder):
             lg.LogLinear.load(folder)
 
 
+NO_IDS, NO_ROWS = np.empty(0, dtype=np.int64), np.empty((0, 6), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change(NO_IDS, np.array([200]), np.full((1, 6), np.nan, "f4"), None), "NaN"),
+        (Change(NO_IDS, np.array([200]), np.zeros((1, 5), "f4"), None), "shape"),
+        (Change(NO_IDS, np.array([300]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(NO_IDS, np.array([7]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(np.array([3]), np.array([4]), np.zeros((1, 6), "f4"), None), "the next ones"),
+        (Change(NO_IDS, np.array([200]), np.zeros((1, 6), "f4"), ["a"]), "names"),
+        (Change(np.array([-1]), NO_IDS, NO_ROWS, None), "ids run from 0"),
+        (Change(np.array([2**40]), NO_IDS, NO_ROWS, None), "ids run from 0"),
+        (Change(np.array([3, 3]), NO_IDS, NO_ROWS, None), "more than once"),
+        (Change(np.arange(200), NO_IDS, NO_ROWS, None), "no row would be left"),
+    ],
+    ids=range(10),
+)
+def test_records_that_are_whole_but_not_of_this_model_are_refused(folder, change, words):
+    """Checksums tell of damage; who means it can compute them."""
+    log_of(folder).write_bytes(journal._packed(change, 1))
+    for mode in ("r", "r+"):
+        with pytest.raises(ValueError, match=f"change 1 of its log is not of this model.*{words}"):
+            lg.LogLinear.load(folder, mode=mode)
+    log_of(folder).write_bytes(b"")
+    lg.LogLinear.load(folder, mode="r+").close()
+
+
 def test_a_disk_that_is_full_leaves_the_model_as_it_was(folder, monkeypatch):
     with lg.LogLinear.load(folder, mode="r+") as model:
         model.add(rows_of(2, 2))
@@ -162,6 +259,41 @@ def test_a_disk_that_is_full_leaves_the_model_as_it_was(folder, monkeypatch):
                 model.add(rows_of(3, 2))
         assert model.size == before[1] and same(state_of(folder), before)
         model.add(rows_of(4, 1))
+        assert same(state_of(folder), live_writer.applied(*before, {"kind": "add", "tag": 4, "count": 1}))
+
+
+def test_a_log_from_which_nothing_can_be_taken_back_takes_no_more(folder, monkeypatch):
+    """What was written of a record would stand before those that come later, which would be lost."""
+    with lg.LogLinear.load(folder, mode="r+") as model:
+        model.add(rows_of(2, 2))
+        before = state_of(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            patch.setattr(os, "truncate", failing)
+            with pytest.raises(OSError, match="no space"):
+                model.add(rows_of(3, 2))
+        with pytest.raises(ValueError, match="open it again"):
+            model.add(rows_of(4, 1))
+    os.truncate(log_of(folder), log_of(folder).stat().st_size - 1)
+    assert same(state_of(folder), before)
+
+
+def test_ctrl_c_after_the_flush_takes_the_change_back(folder, monkeypatch):
+    real = os.fsync
+    with lg.LogLinear.load(folder, mode="r+") as model:
+        before = state_of(folder)
+        with monkeypatch.context() as patch:
+
+            def interrupted(handle):
+                real(handle)
+                patch.setattr(os, "fsync", real)
+                raise KeyboardInterrupt
+
+            patch.setattr(os, "fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model.add(rows_of(3, 2))
+        assert same(state_of(folder), before)
+        assert model.add(rows_of(4, 1)).tolist() == [200]
         assert same(state_of(folder), live_writer.applied(*before, {"kind": "add", "tag": 4, "count": 1}))
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,24 @@ def test_bars_of_the_caller_are_not_disturbed():
         task.advance(1)
 
 
+def test_stages_within_stages_have_bars_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    shown: list[tuple[str, int]] = []
+
+    class Noted(RichProgress):
+        def add_task(self, *arguments: Any, **given: Any) -> Any:
+            shown.append((arguments[0], id(self)))
+            return super().add_task(*arguments, **given)
+
+    monkeypatch.setattr("rich.progress.Progress", Noted)
+    bars = Bars()
+    for _ in range(2):
+        with bars.task("outer", 2) as outer, bars.task("inner", 1) as inner:
+            inner.advance(1)
+            outer.advance(1)
+    assert [label for label, _ in shown] == ["outer", "inner"] * 2
+    assert shown[0][1] == shown[1][1] and shown[2][1] == shown[3][1]  # bars of one display
+
+
 def test_a_build_in_a_terminal_shows_its_progress():
     script = "import numpy as np, lazygumbel as lg; lg.PartitionIndex.build(np.eye(9), rng=0)"
     master, terminal = pty.openpty()
@@ -83,7 +102,7 @@ def test_a_build_in_a_terminal_shows_its_progress():
     except OSError:  # the end, of a terminal that was closed
         pass
     os.close(master)
-    assert b"training cells" in shown and b"100%" in shown
+    assert b"training cells" in shown and b"9/9" in shown
 
 
 def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch):

@@ -327,7 +327,7 @@ def test_a_race_that_is_broken_off_is_finished_not_thrown_away(distinct: bool, m
     coarse = Effort(
         0.0, 0.0, 0.0, (np.inf, np.inf), (-np.inf, np.inf, np.inf)
     )  # by the first part of codes, whatever that costs
-    monkeypatch.setattr("lazygumbel.indexes.partition.index.for_draws", lambda *_: coarse)
+    monkeypatch.setattr("lazygumbel.indexes.partition.asking.for_draws", lambda *_: coarse)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 32)) / np.sqrt(32)
     theta = 4 * rng.normal(size=32) / np.sqrt(32)
@@ -361,3 +361,33 @@ def test_what_is_left_far_below_an_excluded_row_is_summed_right() -> None:
     assert np.isfinite(found.stderr).all() and np.isfinite(found.value).all()
     off = np.abs(found.value - np.logaddexp.reduce(logits, axis=1))
     assert (off < 6 * found.stderr + 1e-5 * np.abs(logits[np.isfinite(logits)]).max()).all()
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.05, 0.01])
+def test_intervals_cover_at_low_temperatures(temperature: float) -> None:
+    """Of clustered rows at low temperatures standard errors were once a tenth of the error."""
+    rng = np.random.default_rng(7)
+    rows = np.repeat(rng.normal(size=(40, 16)), 100, axis=0) + 0.1 * rng.normal(size=(4_000, 16))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    thetas = (rows[rng.integers(len(rows), size=1_000)] + 0.05 * rng.normal(size=(1_000, 16))).astype(np.float32)
+    found = LogLinear(PartitionIndex.build(rows, rng=0))(thetas, temperature=temperature).log_partition(rng=1)
+    sampled = found.labels == "bounded"
+    assert sampled.sum() > 300
+    true = np.logaddexp.reduce(thetas.astype(np.float64) @ rows.T.astype(np.float64) / temperature, axis=1)
+    z = np.abs(found.value - true)[sampled] / found.stderr[sampled]
+    assert (z < 1.96).mean() > 0.92 and (z > 4).mean() <= 0.005
+    # Control: errors are not far below what is stated, either.
+    assert (z > 0.01).mean() > 0.5
+
+
+def test_far_cells_are_sampled_too() -> None:
+    """Rows whose rates fell to 4e-10 never were: log Z was off by many times its standard error."""
+    rng = np.random.default_rng(8)
+    rows = np.repeat(rng.normal(size=(60, 256)), 100, axis=0) + 0.5 * rng.normal(size=(6_000, 256))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    model = LogLinear(PartitionIndex.build(rows, cells=60, rng=0))
+    thetas = rng.normal(size=(200, 256)).astype(np.float32)
+    for temperature in (1.0, 4.0):
+        found = model(thetas, temperature=temperature).log_partition(rng=2)
+        true = np.logaddexp.reduce(thetas.astype(np.float64) @ rows.T.astype(np.float64) / temperature, axis=1)
+        assert (np.abs(found.value - true) < 5 * found.stderr + 1e-5).all()

@@ -10,8 +10,8 @@ from scipy import stats
 
 import lazygumbel as lg
 from lazygumbel.budgets import sampling_budget, sampling_failure, tail_work
-from lazygumbel.guarantees.audit import miss_fixed
 from lazygumbel.methods import Sampler
+from lazygumbel.methods.fixed_cutoff import miss_fixed
 from lazygumbel.methods.gumbel import cutoff_of_rate, gumbel
 from statistics_helpers import (
     CountingIndex,

@@ -4,8 +4,10 @@ import base64
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -19,6 +21,7 @@ import lazygumbel as lg
 from lazygumbel.cli import app
 from lazygumbel.client import Client, ServiceError
 from lazygumbel.serve import create_app
+from lazygumbel.serve.served import Served
 from lazygumbel.sharded import ShardedModel, ShardError
 from lazygumbel.sharded.requests import Lost
 from serve_helpers import NAMES, TEMPERATURE, D, N, Server, named_model, send, serving
@@ -102,6 +105,71 @@ def test_rows_come_in_every_form(live: Server, form: str) -> None:
         assert client.find(name).ids == ids[:1]
         found = np.array(client.rows(ids, vectors=True).vectors, dtype=np.float32)
         np.testing.assert_array_equal(found, rows)
+
+
+def test_names_of_rows_that_came_and_went_are_not_kept() -> None:
+    """Else the memory of a service would grow with every row that was ever there."""
+    model = lg.LogLinear.build(lg.Features.of(make_rows(5, 4), names=["a", "b", "c", "brook", "a"]))
+    served = Served.of(model, "1")
+    first, largest = served, 0
+
+    def changed(served: Served, gone: Any, came: Any, names: list[str] | None) -> Served:
+        return served.after(model, np.array(gone, dtype=np.int64), np.array(came, dtype=np.int64), names)
+
+    model.remove([1])
+    served = changed(served, [1], [], None)
+    rows, names = make_rows(2_000, 4), ["brook", "x"] * 1_000
+    for _ in range(10):
+        ids = model.add(rows, names)
+        served = changed(served, [], ids, names)
+        before = served
+        model.remove(ids[2:])
+        served = changed(served, ids[2:], [], None)
+        assert served.directory.table is not None
+        largest = max(largest, len(served.directory.table._later) + len(served.directory.table._gone))
+        assert served.directory.find("brook") == 3 and served.directory.find("a") == 0
+        assert before.directory.beginning_with("x", 2_000).tolist()[-1] == ids[-1]  # asked before they went
+    held = served.directory.beginning_with("x", 100).tolist()
+    assert held == [int(i) for i in model.ids if i > 5 and (i - 5) % 2_000 == 1] and len(held) == 10
+    assert largest < 20_000 < 2 * 10 * 2_000
+    for directory, there in ((first.directory, True), (served.directory, False)):
+        assert (directory.beginning_with("b", 9).tolist()[:1] == [1]) == there
+    with pytest.raises(ValueError, match="no row is named 'b'"):
+        served.directory.find("b")
+
+
+def test_a_change_is_not_asked_for_twice_where_a_connection_breaks() -> None:
+    """Nobody knows then whether it was made; a question may be asked again."""
+    asked = list[bytes]()
+    info = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{"status": "ready"}'
+    info = info.replace(b"18", str(len(info.partition(b"\r\n\r\n")[2])).encode())
+
+    def answer(listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                while head := connection.recv(65_536):
+                    asked.append(head.split(b" HTTP")[0])
+                    if b"/ready" not in head:
+                        break  # it was read, and perhaps made
+                    connection.sendall(info)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=answer, args=(listening,))
+        thread.start()
+        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}", retries=0) as client:
+            assert client.ready()
+            with pytest.raises((ConnectionError, HTTPException)):
+                client.add([[0.0]])
+            assert client.ready()
+            with pytest.raises((ConnectionError, HTTPException)):
+                client.top_k("river")
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+    assert asked.count(b"POST /v1/add") == 1 and asked.count(b"POST /v1/top-k") == 2
 
 
 def test_names_follow_the_rows(live: Server) -> None:

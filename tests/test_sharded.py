@@ -1,6 +1,11 @@
 """Shards in this process (`engine="threads"`): every verb against the unsplit model, files, and what goes wrong."""
 
+import dataclasses
 import json
+import pickle
+import signal
+import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -16,6 +21,7 @@ from lazygumbel.cli import app
 from lazygumbel.guarantees.audit import race_distance
 from lazygumbel.live import raced
 from lazygumbel.sharded import ShardedModel, ShardError
+from lazygumbel.sharded.requests import Request
 from lazygumbel.sharded.threads import ThreadsEngine
 from lazygumbel.sharded.worker import ShardWorker
 from statistics_helpers import chi_square_p, make_rows, mean_p, probabilities_of
@@ -190,6 +196,8 @@ def test_rows_and_names_have_the_ids_of_the_unsplit_model(sharded: ShardedModel)
 def test_every_shard_has_a_record_of_its_health(sharded: ShardedModel) -> None:
     records = sharded.health()
     assert [record.shard for record in records] == list(range(len(records)))
+    fields = ["shard", "node", "pid", "rows", "version", "restarts", "last_error"]
+    assert all([field.name for field in dataclasses.fields(record)] == fields for record in records)
     assert sum(record.rows for record in records) == N and len(records) in (1, 2, 5)
     for record in records:
         named = (record.node, record.pid, record.version)
@@ -361,6 +369,38 @@ def test_an_interrupted_split_goes_on_where_it_was(
         ShardedModel.split(tmp_path / "model", out, shards=4, rng=0)
 
 
+KILLED = """
+import os, signal
+from lazygumbel import model
+from lazygumbel.sharded import ShardedModel
+original, written = model.write_model, []
+def write(*given):
+    original(*given)
+    written.append(1)
+    if len(written) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+model.write_model = write
+ShardedModel.split({source!r}, {out!r}, shards=4, rng=0)
+"""
+
+
+def test_a_split_that_was_killed_while_it_wrote_a_shard_goes_on_with_that_one(whole: LogLinear, tmp_path: Path) -> None:
+    whole.save(tmp_path / "model")
+    code = KILLED.format(source=str(tmp_path / "model"), out=str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    finished = [tmp_path / "out" / f"shard-00{s}" / "config.json" for s in (0, 1)]
+    before = [file.stat().st_mtime_ns for file in finished]
+    assert not (tmp_path / "out" / "shard-002" / "config.json").exists()
+    for out in ("out", "anew"):
+        ShardedModel.split(tmp_path / "model", tmp_path / out, shards=4, rng=0)
+    assert [file.stat().st_mtime_ns for file in finished] == before
+    models = [ShardedModel.connect(tmp_path / out, engine="threads") for out in ("out", "anew")]
+    resumed, anew = (model(THETAS).sample(50, rng=1).ids for model in models)
+    np.testing.assert_array_equal(resumed, anew)
+    np.testing.assert_array_equal(models[0].features.gather(np.arange(N)), ROWS)
+
+
 def test_a_shard_of_another_version_is_refused_by_name(folder: Path) -> None:
     LogLinear.build(ROWS[:667]).save(folder / "shard-001")
     model = ShardedModel.connect(folder, engine="threads")
@@ -384,6 +424,35 @@ def test_files_are_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             model(THETAS).sample(1)
             model.health()
         assert loaded == ["shard-000", "shard-001", "shard-002"]
+
+
+def test_what_comes_from_another_process_compiles_nothing_that_a_worker_has_not_tried(tmp_path: Path) -> None:
+    """Arrays that travelled cannot be written to, which is another type for compiled code."""
+    LogLinear(by_codes(Features.of(ROWS))).save(tmp_path / "shard")
+    worker = ShardWorker(str(tmp_path / "shard"), lambda: "here")
+    worker.warm_up()
+    before = compiled()
+    for thetas in (THETAS, THETAS[:1], 5 * THETAS):
+        dist = {"method": None, "rng": np.random.SeedSequence(1), "exclude": [np.arange(9)] * len(thetas)}
+        asked = [
+            Request("sample", {"size": 2} | dist, thetas),
+            Request("sample_without_replacement", {"size": 2} | dist, thetas),
+            Request("log_partition", {"rel_err": None} | dist, thetas),
+            Request("top_k", {"k": 3, "exclude": dist["exclude"]}, thetas),
+            Request("logits", {"ids": np.zeros((3, len(thetas)), dtype=np.int64)}, thetas),
+        ]
+        buffers: list[Any] = []
+        packed = pickle.dumps(tuple(asked), protocol=5, buffer_callback=buffers.append)
+        travelled = pickle.loads(packed, buffers=[bytes(buffer) for buffer in buffers])
+        assert not travelled[0].thetas.flags.writeable
+        assert worker.answer(travelled, None).status == "answered"
+    assert before and compiled() == before
+
+
+def compiled() -> dict[str, int]:
+    """How often each kernel was compiled in this process."""
+    rooms = [vars(module) for name, module in sys.modules.items() if name.startswith("lazygumbel.kernels")]
+    return {repr(one): len(one.signatures) for room in rooms for one in room.values() if hasattr(one, "signatures")}
 
 
 def test_a_missing_shard_can_be_left_out_and_the_answer_says_so(folder: Path) -> None:
@@ -435,6 +504,7 @@ def test_bad_input_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
         "f: it raised ZeroDivisionError": lambda: model(THETAS).expectation(lambda ids: ids / (1 // 0)),
         "model must be a LogLinear or a ShardedModel, not dict": lambda: lg.fit({}, [1]),  # type: ignore[arg-type]
         "calibrate: .* bounded without, or calibrate an unsplit LogLinear": lambda: model.calibrate(THETAS, tv=0.01),
+        "top_k, top_p, min_p: shards cannot be truncated": lambda: model(THETAS).truncated(top_p=0.9),
         "cannot be audited .* audit an unsplit model": lambda: model.audit(THETAS, method=lg.TopKOnly(k=3)),
         "theta has 3 columns": lambda: model(np.zeros(3)),
         "temperature": lambda: model(THETAS, temperature=0),

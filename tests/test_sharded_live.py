@@ -88,12 +88,11 @@ def test_rows_come_and_go_and_ids_are_never_given_again(folder: Path) -> None:
         others = rng.choice(sorted(held), 15, replace=False)
         model.replace(others[:7], MORE[at + 10 : at + 17])
         held |= {i: (row, held[i][1]) for i, row in zip(others[:7].tolist(), MORE[at + 10 : at + 17], strict=True)}
-        gone = others[7:]
-        if min(record.rows for record in model.health() if record.rows) > 8:
-            model.remove(gone)
-            held = {i: what for i, what in held.items() if i not in gone}
-            with pytest.raises(ValueError, match=f"ids holds {gone[0]}, but no row has this id"):
-                model(THETAS[0]).log_prob(gone)
+        gone = others[7:] if turn != 2 else np.array([i for i in range(400, N) if i in held])  # all that a shard has
+        model.remove(gone)
+        held = {i: what for i, what in held.items() if i not in gone}
+        with pytest.raises(ValueError, match=f"ids holds {gone[0]}, but no row has this id"):
+            model(THETAS[0]).log_prob(gone)
         at += 20
         if turn == 5:
             model.compact()
@@ -150,6 +149,90 @@ def test_rows_go_to_the_emptiest_shard(two: Path) -> None:
         assert model.find("x") == model.ids[N] and model.add(np.empty((0, D)), []).tolist() == []
 
 
+def test_a_shard_loses_all_rows_and_gets_others(two: Path) -> None:
+    """Its ids are not given again, on disk too; compacting the others passes over it."""
+    held = {i: (ROWS[i], f"row {i}") for i in range(310)}
+    model = writer(two)
+    model.remove(np.arange(310, 600))
+    model.compact(rebuild=True)
+    assert [record.rows for record in model.health()] == [310, 0] and model.n == 310
+    assert_holds(model, held)
+    empty = model(THETAS[:0])
+    assert empty.sample(2).ids.shape == (2, 0) and empty.log_partition().value.shape == (0,)
+    with pytest.raises(ValueError, match="all 310 rows of the model"):
+        model.remove(np.arange(310))
+    model.close()
+    with pytest.raises(ValueError, match="a shard that has lost all of its rows"):
+        lg.LogLinear.load(two / "shard-001")
+    for mode in ("r", "r+"):
+        with ShardedModel.connect(two, engine="threads", mode=mode) as again:  # type: ignore[arg-type]
+            assert_holds(again, held)
+            assert again.audit(THETAS).miss.shape == (4,)
+    with writer(two) as model:
+        ids = model.add(MORE[:20], [f"new {i}" for i in range(20)])
+        np.testing.assert_array_equal(ids, N + 2 * np.arange(20) + 1)
+        held |= {int(i): (MORE[j], f"new {j}") for j, i in enumerate(ids)}
+        assert_holds(model, held)
+        model.compact()
+        assert_holds(model, held)
+
+
+def test_a_shard_that_was_built_empty_gets_the_first_rows(tmp_path: Path) -> None:
+    """Under an index like those of the others; after that it is like them."""
+    held = {i: (ROWS[i], f"row {i}") for i in range(N)}
+    named = Features.of(ROWS, names=[f"row {i}" for i in range(N)])
+    ShardedModel.build(named, tmp_path / "out", shards=[0, 600, 0], index=by_codes, rng=0)
+    with writer(tmp_path / "out") as model, ShardedModel.connect(tmp_path / "out", engine="threads") as before:
+        with pytest.raises(ValueError, match="names has 1 entries"):
+            model.add(MORE[:2], ["a"])
+        for start, end, shard in ((0, 30, 0), (30, 40, 2), (40, 65, 2), (65, 70, 0)):
+            names = [f"new {i}" for i in range(start, end)]
+            ids = model.add(MORE[start:end], names)
+            assert (ids % 3 == shard).all()
+            held |= {int(i): (MORE[start + j], names[j]) for j, i in enumerate(ids)}
+        assert [record.rows for record in model.health()] == [35, 600, 35]
+        assert model.index_type is PartitionIndex
+        drawn = model(THETAS).sample(200, rng=0)
+        assert drawn.label == "bounded" and set(drawn.ids.ravel().tolist()) <= set(held)
+        assert before(THETAS).sample(200, rng=0).ids.max() < N and before.n == N
+    for mode in ("r", "r+"):
+        with ShardedModel.connect(tmp_path / "out", engine="threads", mode=mode) as again:  # type: ignore[arg-type]
+            np.testing.assert_array_equal(again.ids, sorted(held))
+            np.testing.assert_array_equal(again.features.gather(again.ids), [held[i][0] for i in again.ids.tolist()])
+            assert again.names(again.ids) == [held[i][1] for i in again.ids.tolist()]
+            np.testing.assert_array_equal(again(THETAS).sample(200, rng=0).ids, drawn.ids)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_first_rows_of_a_shard_that_were_not_heard_of_are_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    folder, names = made(tmp_path / "out", [600, 0]), [f"new {i}" for i in range(5)]
+    with writer(folder) as model:
+        lose(monkeypatch, "shard-001", before=before, verb="add")
+        with pytest.raises(ShardError, match="shard 1: RuntimeError: killed; its part of the change is made before"):
+            model.add(MORE[:5], names)
+        assert model(THETAS).sample_without_replacement(605, rng=0).ids.max() == N + 9  # the next call makes it
+        np.testing.assert_array_equal(model.features.gather(N + 2 * np.arange(5) + 1), MORE[:5])
+    facts = json.loads((folder / "manifest.json").read_text())
+    facts["shards"][1] |= {"version": None, "compacting": True}  # the writer ended before it noted the files
+    (folder / "manifest.json").write_text(json.dumps(facts))
+    with ShardedModel.connect(folder, engine="threads") as reader:
+        assert reader.n == N
+    with writer(folder) as model:
+        assert model.n == N + 5 and model.names([N + 9]) == ["new 4"]
+    with ShardedModel.connect(folder, engine="threads") as reader:
+        assert reader.n == N + 5
+
+
+def test_files_that_nobody_wrote_here_are_not_taken_for_first_rows(tmp_path: Path) -> None:
+    folder = made(tmp_path / "out", [600, 0])
+    lg.LogLinear.build(MORE[:7]).save(folder / "shard-001")
+    with writer(folder) as model:
+        assert model.n == N and model.size == N and model(THETAS).sample(1).coverage == 1.0
+        assert (model.add(MORE[:5], ["a"] * 5) % 2 == 0).all()  # to the other one
+
+
 def test_coded_shards_keep_their_bounds(tmp_path: Path) -> None:
     ShardedModel.build(ROWS, tmp_path / "out", shards=2, index=by_codes, rng=0)
     with writer(tmp_path / "out") as model:
@@ -175,7 +258,7 @@ def test_a_batch_is_checked_before_any_shard_changes(two: Path) -> None:
             "rows must have shape": lambda: model.add(MORE[:, :3], ["a"] * 400),
             "the rows of this model have names": lambda: model.add(MORE),
             "names has 1 entries": lambda: model.add(MORE, ["a"]),
-            "all 290 rows of shard 1; at least one must be left": lambda: model.remove(np.arange(300, 600)),
+            "all 600 rows of the model; at least one must be left": lambda: model.remove(np.arange(600)),
         }.items():
             with pytest.raises(ValueError, match=message):
                 change()

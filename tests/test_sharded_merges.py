@@ -13,9 +13,9 @@ from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.merged.parts import Directory
-from lazygumbel.merged.spreading import spread_draws, spread_estimate, spread_ordered, spread_top
+from lazygumbel.merged.scattering import scatter_draws, scatter_estimate, scatter_ordered, scatter_top
 from lazygumbel.methods import Exhaustive
-from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, TopK
+from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, Reason, TopK
 from test_results import check_same
 
 Result = Draws | OrderedDraws | Estimate | TopK
@@ -72,7 +72,7 @@ def ordered(logits: np.ndarray, ids: np.ndarray) -> OrderedDraws:
         np.full(size, len(ids)),
         np.full(size, "exact", dtype="U10"),
     )
-    return spread_ordered([(np.arange(size), some)], size, K)
+    return scatter_ordered([(np.arange(size), some)], size, K)
 
 
 def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, Result]:
@@ -81,11 +81,11 @@ def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, R
     if not len(ids):
         one = answers(phi, thetas[:1], np.arange(1))
         nothing: dict[str, Callable[[Any], Any]] = {
-            "draws": lambda found: spread_draws([(NO_THETA, _none(found, 1))], size, 1),
-            "ordered": lambda found: spread_ordered([(NO_THETA, _none(found, 1))], size, K),
-            "top k": lambda found: spread_top([(NO_THETA, _none(found, 0))], size, K),
-            "log partition": lambda found: spread_estimate([(NO_THETA, _none(found, 0))], size, 1),
-            "expectation": lambda found: spread_estimate([(NO_THETA, _none(found, 0))], size, 1),
+            "draws": lambda found: scatter_draws([(NO_THETA, _none(found, 1))], size, 1),
+            "ordered": lambda found: scatter_ordered([(NO_THETA, _none(found, 1))], size, K),
+            "top k": lambda found: scatter_top([(NO_THETA, _none(found, 0))], size, K),
+            "log partition": lambda found: scatter_estimate([(NO_THETA, _none(found, 0))], size, 1),
+            "expectation": lambda found: scatter_estimate([(NO_THETA, _none(found, 0))], size, 1),
         }
         return {kind: make(one[kind]) for kind, make in nothing.items()}
     dist = Part(phi, ids)(thetas, temperature=1.0)
@@ -94,7 +94,7 @@ def answers(phi: np.ndarray, thetas: np.ndarray, ids: np.ndarray) -> dict[str, R
     return {
         "draws": draws(logits, ids),
         "ordered": ordered(logits, ids),
-        "top k": spread_top([(np.arange(size), by_id)], size, K),
+        "top k": scatter_top([(np.arange(size), by_id)], size, K),
         "log partition": dist.log_partition(method=Exhaustive()),
         "expectation": dist.expectation(method=Exhaustive()),
     }
@@ -142,6 +142,51 @@ def test_every_result_merges_in_any_order_and_grouping(parts: list[np.ndarray], 
             [found["log partition"] for found, ids in zip(of_parts, parts, strict=True) if len(ids)][1:], rng
         )
         assert not np.allclose(fewer.value, whole["log partition"].value, rtol=1e-6)  # type: ignore[union-attr]
+
+
+REASONED = tuple(Reason)
+
+
+def claiming(found: Any, reasons: np.ndarray, bound: np.ndarray, violations: np.ndarray, coverage: float) -> Any:
+    """The same answer with other claims. A list of top rows has a label by its bound, and is exact for all thetas."""
+    held = {field.name for field in fields(found)}
+    if "grounds" not in held:
+        return replace(found, exact=bool((bound == 0).all()), bound=bound, coverage=coverage)
+    known = np.where([REASONED[code].label == "exact" for code in reasons], 0.0, bound)
+    changed = {"grounds": reasons, "bound": known, "violations": violations, "coverage": coverage}
+    return replace(found, **{name: value for name, value in changed.items() if name in held})
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(partitions(), st.integers(1, 3), st.integers(0, 10**6))
+def test_claims_merge_in_any_order_and_grouping(parts: list[np.ndarray], thetas: int, seed: int) -> None:
+    """Theta by theta the weakest label with its reason, and the largest bound, unknown if one is; the least coverage,
+    and all violations. Of whatever parts claim: also of those that every index and every method may claim."""
+    rng = np.random.default_rng(seed)
+    n, size = sum(len(part) for part in parts), len(parts)
+    phi, at = rng.standard_normal((n, 3)).astype(np.float32), rng.standard_normal((thetas, 3)).astype(np.float32)
+    reasons = rng.integers(len(REASONED), size=(size, thetas)).astype(np.int8)
+    bounds = rng.choice([0.0, 1e-5, 0.02, np.nan], p=[0.3, 0.3, 0.3, 0.1], size=(size, thetas))
+    violations, coverage = rng.integers(5, size=(size, thetas)), rng.choice([0.5, 1.0], size=size)
+    claims = list(zip(reasons, bounds, violations, coverage.tolist(), strict=True))
+    of_parts = [answers(phi, at, part) for part in parts]
+    for kind in of_parts[0]:
+        claimed = [claiming(found[kind], *of_one) for found, of_one in zip(of_parts, claims, strict=True)]
+        first: Any = merged(claimed, rng)
+        for _ in range(3):
+            check_same(merged(claimed, rng), first, 1e-5)
+        weakest = reasons.max(axis=0)
+        exact = np.array([[REASONED[code].label == "exact" for code in of_one] for of_one in reasons])
+        largest = (bounds if kind == "top k" else np.where(exact, 0.0, bounds)).max(axis=0)
+        np.testing.assert_array_equal(first.bound, largest)
+        assert first.coverage == coverage.min()
+        if kind == "top k":
+            assert first.exact == bool((bounds == 0).all())
+        else:
+            assert first.reasons.tolist() == [str(REASONED[code]) for code in weakest]
+            assert first.labels.tolist() == [REASONED[code].label for code in weakest]
+        if kind == "draws":
+            np.testing.assert_array_equal(first.violations, violations.sum(axis=0))
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)

@@ -202,6 +202,43 @@ def test_control_groups_are_heeded(files, expected, tmp_path, monkeypatch: pytes
     assert min(threads._quotas(), default=None) == expected
 
 
+def test_what_a_control_group_allows_holds_for_blas_too():
+    """NumPy counts cores by affinity alone: with the time of one core it would use them all, and be held up."""
+    script = """
+    from pathlib import Path
+    usual = Path.read_text
+    files = {"/proc/self/cgroup": "0::/\\n", "/sys/fs/cgroup/cpu.max": "100000 100000"}
+    Path.read_text = lambda path, *rest, **given: files.get(str(path)) or usual(path, *rest, **given)
+    import numpy as np
+    import lazygumbel as lg
+    from threadpoolctl import threadpool_info
+    np.ones((2, 2)) @ np.ones((2, 2))
+    print(lg.get_threads(), {facts["num_threads"] for facts in threadpool_info() if facts["user_api"] == "blas"})
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True)
+    assert done.stdout == "1 {1}\n", done.stderr
+
+
+def test_threads_of_faiss_sleep_while_they_wait():
+    """Where they spin, one busy neighbour made its k-means 60 times as slow. What the user has set is left alone."""
+    script = """
+    import os
+    from importlib import import_module
+    from lazygumbel._support import threads
+    seen = []
+    threads.import_module = lambda name: (seen.append(os.environ.get("OMP_WAIT_POLICY")), import_module(name))[1]
+    with threads.capped_faiss() as faiss:
+        print(seen, os.environ.get("OMP_WAIT_POLICY"), faiss.__name__)
+    """
+
+    def run(**environment: str) -> str:
+        given = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"} | environment
+        return subprocess.run([sys.executable, "-c", dedent(script)], env=given, capture_output=True, text=True).stdout
+
+    assert run() == "['PASSIVE'] None faiss\n"
+    assert run(OMP_WAIT_POLICY="ACTIVE") == "['ACTIVE'] ACTIVE faiss\n"
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity here")
 def test_affinity_is_heeded():
     script = "import os; os.sched_setaffinity(0, {0}); import lazygumbel as lg; print(lg.get_threads())"
@@ -253,3 +290,30 @@ def test_a_forked_process_has_threads_of_its_own():
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert subprocess.run([sys.executable, "-c", dedent(script)], timeout=300, check=False).returncode == 7
+
+
+def test_nobody_waits_for_a_helper_who_ran_out_of_memory():
+    """Nor is one left behind who works on what is no longer there. In a process of its own, which may hang."""
+    script = """
+    import threading
+    import numpy as np
+    import lazygumbel as lg
+    from lazygumbel import kernels
+    from lazygumbel.indexes.partition import index
+    index._SHARED_FROM = 0
+    rows = np.random.default_rng(0).normal(size=(20_000, 8)).astype(np.float32)
+    dist = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))(rows[0])
+    before, usual = dist.top_k(3).ids.tolist(), kernels.top_theta
+    kernels.top_theta = lambda stored, asked, vector, k, *rest: usual(stored, asked, vector, 2**46, *rest)
+    failed = 0
+    for _ in range(50):
+        try:
+            dist.top_k(3)
+        except MemoryError:
+            failed += 1
+    kernels.top_theta = usual
+    after = [dist.top_k(3).ids.tolist() == before for _ in range(50)]
+    print(failed, sum(after), [thread.name for thread in threading.enumerate()].count("lazygumbel-helper"))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("50 50 1\n", "")

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import sys
 import tracemalloc
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -451,17 +452,13 @@ class TestCommand:
         assert f"row ids run from 0 to {N_RACED - 1}" in refused(saved, 5, "--start", N_RACED)
         assert "no row is named 'xyzzy'" in refused(saved, 5, "--name", "xyzzy")
         assert "give --start or --name, not both" in refused(saved, 5, "--name", "word1", "--start", 1)
-        assert "is none of bounded, exhaustive, fixed-cutoff, lazy" in refused(saved, 5, "--method", "top-k")
+        assert "is none of exhaustive, bounded, lazy, fixed-cutoff, top-k" in refused(saved, 5, "--method", "magic")
         assert "out must end in .npy" in refused(saved, 5, "--out", tmp_path / "ids.txt")
-        assert "is a folder, or lies in none" in refused(saved, 5, "--out", tmp_path / "absent" / "ids.npy")
+        assert "there is no folder" in refused(saved, 5, "--out", tmp_path / "absent" / "ids.npy")
         assert list(tmp_path.iterdir()) == []
 
     def test_an_interrupt_leaves_no_file(self, saved, tmp_path, monkeypatch):
-        @contextmanager
-        def impatient() -> Generator[Recorder]:
-            yield Recorder(patience=5)
-
-        monkeypatch.setattr("lazygumbel.cli.walk.progress", impatient)
+        monkeypatch.setattr(sys.modules["lazygumbel.walk"], "choose", lambda _: Recorder(patience=5))
         result = CliRunner().invoke(app, ["walk", str(saved), "100", "--out", str(tmp_path / "ids.npy")])
         assert result.exit_code == 130 and result.stdout == "" and "interrupted" in result.stderr
         assert list(tmp_path.iterdir()) == []

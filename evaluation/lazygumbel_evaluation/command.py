@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from lazygumbel._support.extras import require
-from lazygumbel.cli.console import progress, show
+from lazygumbel.cli.console import show
 from lazygumbel.cli.options import Json
+from lazygumbel.progress import choose
 
 __all__ = ["paper"]
 
@@ -42,8 +43,7 @@ def paper(
 
     require("matplotlib", extra="plots")  # not after an hour of experiments
     source = Source.of(data, seed, thetas=thetas, temperature=temperature, unit_norm=unit_norm)
-    with progress() as bars:
-        done = run(out, source, quick=quick, only=only or (), progress=bars)
+    done = run(out, source, quick=quick, only=only or (), progress=choose(None))
     report, table, store = write_report(out, done.header, done.sections), headline(done.sections), Store.within(out)
     result: dict[str, Any] = {
         "report": str(report),

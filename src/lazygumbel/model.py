@@ -1,6 +1,8 @@
 """`LogLinear`: rows with an index over them, built once, saved, loaded, asked again and again, and changed."""
 
+import warnings
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -34,6 +36,7 @@ from lazygumbel.live import (
     read_changes,
 )
 from lazygumbel.live.saved import load_base, read_whole, write_model
+from lazygumbel.live.standard import Standard
 from lazygumbel.methods import Query, Sampler
 from lazygumbel.methods.defaults import default_estimator, default_sampler
 from lazygumbel.progress import ShowProgress, Silent, choose
@@ -50,6 +53,9 @@ _EXACT_BELOW = 50_000
 class LogLinear:
     """The model Pr(i) proportional to exp(theta . phi_i / temperature), for any theta."""
 
+    _is_shard = False
+    """Whether its last row may go, as other shards hold more."""
+
     def __init__(self, index: Index) -> None:
         if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
             cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
@@ -57,6 +63,8 @@ class LogLinear:
         self._index = index
         self._live: Live | None = None
         self._log: Log | None = None
+        self._loses_changes = False
+        """Whether it was loaded from a folder in which changes are not kept, which was not said yet."""
         self._first_change = Lock()
         self._features: tuple[Snapshot, Features] | None = None
         self._settled: tuple[Snapshot, LogLinear] | None = None
@@ -181,7 +189,7 @@ class LogLinear:
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the rows with these ids, all or none of them; the ids are not given again."""
-        self._changing().remove(ids)
+        self._changing().remove(ids, last=self._is_shard)
 
     def replace(self, ids: npt.ArrayLike, rows: npt.ArrayLike) -> None:
         """Put other rows (m, d) under these ids, which keep their names; all or none of them."""
@@ -226,19 +234,23 @@ class LogLinear:
         self.close()
 
     def _changing(self) -> Live:
+        if self._loses_changes:
+            self._loses_changes = False
+            words = "changes live in memory only: the model was loaded without mode='r+'; model.save keeps them"
+            warnings.warn(words, stacklevel=3)
         with self._first_change:
             if self._live is None:
                 self._live = self._made_live(None, self._index.features.n)
             return self._live
 
-    def _made_live(self, ids: npt.NDArray[np.int64] | None, size: int) -> Live:
+    def _made_live(self, ids: npt.NDArray[np.int64] | None, size: int, built: Standard | None = None) -> Live:
         index = self._index
         if not isinstance(index, ExactIndex | PartitionIndex):
             raise ValueError(
                 f"index: rows under a {type(index).__name__} cannot change; build the model with a PartitionIndex or "
                 "an ExactIndex"
             )
-        return Live(first_segment(index, ids), size)
+        return Live(first_segment(index, ids), size, built)
 
     def audit(
         self,
@@ -304,14 +316,14 @@ class LogLinear:
         snapshot = self._live.snapshot
         segment = self._live.settle(snapshot, Silent())
         with writing(Path(path)) as writer:
-            write_model(writer, segment.index, segment.ids, snapshot.size)
+            write_model(writer, segment.index, segment.ids, snapshot.size, self._live.standard(snapshot))
 
     @classmethod
     def load(cls, path: str | PathLike[str], mode: Literal["r", "r+"] = "r") -> Self:
         """Open a saved model; rows stay on disk, memory-mapped, and are read as they are needed.
 
         With `mode="r+"` every change is on disk before the call that makes it returns, and nobody else can write to
-        the folder until `close`. Otherwise changes live in memory only.
+        the folder until `close`. Otherwise changes live in memory only, of which the first warns.
         """
         folder = Path(path)
         if mode not in ("r", "r+"):
@@ -319,15 +331,24 @@ class LogLinear:
         log = Log(folder) if mode == "r+" else None
         try:
             found = read_whole(folder, load_base)
-            model = cls(found.base.over)
-            if found.changes or found.base.ids is not None or log is not None:
-                model._live = model._made_live(found.base.ids, found.base.size)
-                for change in found.changes:
-                    model._live.replay(change)
+            over, ids, size, built = found.base
+            model = cls(over)
+            if found.changes or ids is not None or built is not None or log is not None:
+                model._live = model._made_live(ids, size, built)
+                for number, change in enumerate(found.changes, 1):
+                    try:
+                        model._live.replay(change)
+                    except ValueError as wrong:
+                        raise ValueError(
+                            f"{folder}: change {number} of its log is not of this model ({wrong})"
+                        ) from None
+                if not (model.features.n or cls._is_shard):
+                    raise ValueError(f"path: {folder} is a shard that has lost all of its rows; ask its ShardedModel")
                 if log is not None:
                     log.open(found.data, found.end, len(found.changes))
-                    log.save = lambda segment, size: _save_compacted(folder, segment.index, segment.ids, size)
+                    log.save = partial(_save_compacted, folder)
                     model._live.journal = model._log = log
+            model._loses_changes = log is None
         except BaseException:
             if log is not None:
                 log.close()
@@ -335,9 +356,9 @@ class LogLinear:
         return model
 
 
-def _save_compacted(folder: Path, index: Index, ids: npt.NDArray[np.int64], size: int) -> None:
+def _save_compacted(folder: Path, segment: Segment, size: int, built: Standard | None) -> None:
     with writing(folder, held=True) as writer:
-        write_model(writer, index, ids, size)
+        write_model(writer, segment.index, segment.ids, size, built)
 
 
 def describe(path: str | PathLike[str]) -> dict[str, Any]:

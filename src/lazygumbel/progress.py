@@ -50,25 +50,39 @@ class _BarTask:
 
 
 class Bars:
-    """A bar on standard error for each stage, gone when the stage ends."""
+    """Bars on standard error, one for each stage, also of those within others; they go when the last stage ends."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
 
     @contextmanager
     def task(self, label: str, total: float) -> Generator[Task]:
         """A stage with a bar; without one where somebody else shows bars already."""
-        from rich.console import Console
         from rich.errors import LiveError
-        from rich.progress import Progress as RichProgress
 
-        bars = RichProgress(console=Console(stderr=True), transient=True)
+        outermost = self._shown is None
+        bars = _rich_bars() if outermost else self._shown
         try:
             bars.start()
         except LiveError:
             yield _SilentTask()
             return
+        self._shown = bars
         try:
             yield _BarTask(bars, bars.add_task(label, total=total))
         finally:
-            bars.stop()
+            if outermost:
+                self._shown = None
+                bars.stop()
+
+
+def _rich_bars() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
 
 ShowProgress = Progress | bool | None

@@ -7,21 +7,19 @@ proportional to the sum of w_ij over i: to Z at theta = phi_j, less w_jj when st
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Asked, Model
+from lazygumbel.protocols import Model
 from lazygumbel.results import Label, weakest
 
 __all__ = ["Walk", "walk"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,46 +97,17 @@ def walk(
         raise ValueError("stay=False needs another row to move to, but the model has 1 row")
     generator = np.random.default_rng(rng)
     at = first = _starts(start, chains, model, generator)
-    law = _Law(model, temperature, method, generator)
     ids, rows = _room(steps, chains), np.empty(steps, dtype=np.int64)
     label: Label = "exact"
     with choose(progress).task("walking", steps * chains) as task:
         for t in range(steps):
-            step = law.draw(at) if stay else law.leave(at)
+            dist = model(model.features.gather(at), temperature=temperature)
+            step = dist.sample((), method=method, rng=generator, exclude=None if stay else at[:, None])
             at = ids[t] = step.ids
-            rows[t] = step.rows
+            rows[t] = step.rows.sum()
             label = weakest((label, step.label))
             task.advance(chains)
     return Walk(ids, first, model.size, rows, label)
-
-
-class _Step(NamedTuple):
-    ids: Ints
-    rows: int
-    label: Label
-
-
-@dataclass(frozen=True, eq=False)
-class _Law:
-    """Where chains go from the rows `at`, (chains,)."""
-
-    model: Model
-    temperature: float
-    method: Sampler | None
-    rng: np.random.Generator
-
-    def draw(self, at: Ints) -> _Step:
-        """One step of each chain; it may stay."""
-        drawn = self._at(at).sample((), method=self.method, rng=self.rng)
-        return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
-
-    def leave(self, at: Ints) -> _Step:
-        """One step of each chain to another row."""
-        drawn = self._at(at).sample((), method=self.method, rng=self.rng, exclude=at[:, None])
-        return _Step(drawn.ids, int(drawn.rows.sum()), drawn.label)
-
-    def _at(self, at: Ints) -> Asked:
-        return self.model(self.model.features.gather(at), temperature=self.temperature)
 
 
 def _starts(start: npt.ArrayLike | None, chains: int, model: Model, rng: np.random.Generator) -> Ints:

@@ -1,6 +1,7 @@
 """`warm_up`: compile what a service will call before its first request comes."""
 
 import numpy as np
+import numpy.typing as npt
 
 from lazygumbel._support.threads import get_threads
 from lazygumbel.indexes import PartitionIndex
@@ -20,15 +21,23 @@ def warm_up() -> None:
     """
     rows = np.random.default_rng(0).standard_normal((_ROWS, 8), dtype=np.float32)
     model = LogLinear(PartitionIndex.build(rows, cells=_CELLS, rng=0))
-    for theta in (rows[0], rows[:2]):
-        dist = model(theta)
-        dist.sample(rng=0)
-        dist.sample(method=Exhaustive(), rng=0)
-        dist.sample_without_replacement(2, rng=0)
-        dist.log_prob(np.zeros(dist.batch_shape, dtype=np.int64), rng=0)
-        dist.expectation(rng=0)
-        dist.top_k(2)
+    _ask(model, rows[:2])
     let_go(call_helper(get_threads() > 1))
     model.add(rows[:2])
-    for theta in (rows[0], rows[:2]):
-        model(theta).sample(rng=0)
+    model.remove([_ROWS - 1, _ROWS])
+    _ask(model, rows[:2])
+
+
+def _ask(model: LogLinear, thetas: npt.NDArray[np.float32]) -> None:
+    """Every verb, of one theta and of a batch, with and without a row that is left out."""
+    for theta in (thetas[0], thetas):
+        dist = model(theta)
+        dist.sample(method=Exhaustive(), rng=0)
+        dist.log_prob(np.zeros(dist.batch_shape, dtype=np.int64), rng=0)
+        for exclude in (None, [1]):
+            dist.sample(rng=0, exclude=exclude)
+            dist.sample_without_replacement(2, rng=0, exclude=exclude)
+            dist.log_partition(rng=0, exclude=exclude)
+            dist.expectation(rng=0, exclude=exclude)
+            dist.top_k(2, exclude=exclude)
+    model.audit(thetas[0])

@@ -58,6 +58,8 @@ def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf
     else:
         with np.errstate(over="ignore"):
             vectors = np.ascontiguousarray(array, dtype=np.float32)
+    if not vectors.flags.writeable:
+        vectors = vectors.copy()  # or kernels would be compiled anew, for half a minute: for them it is another type
     # One product tells at once, but may itself overflow.
     square = float(np.vdot(vectors, vectors))
     if not (isfinite(square) and square <= longest * longest):

@@ -8,12 +8,15 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO
+from weakref import WeakSet
 
 __all__ = ["LOCK", "only_writer"]
 
 LOCK = "writer.lock"
 """Its name. It is in the folder while somebody writes there; one that a crash left behind locks nothing."""
 _SHOWN = 200
+_held: WeakSet[IO[bytes]] = WeakSet()
+"""Of this process."""
 
 
 @contextmanager
@@ -47,6 +50,7 @@ def _acquire(folder: Path) -> IO[bytes]:
                 stream.truncate(0)
                 stream.write(_who().encode())
                 stream.flush()
+                _held.add(stream)
                 return stream
         except BaseException:
             _release(stream, folder)
@@ -56,6 +60,8 @@ def _acquire(folder: Path) -> IO[bytes]:
 
 def _release(stream: IO[bytes], folder: Path) -> None:
     """Remove the lock file if it is ours, before it is let go; Ctrl-C may have come before it was."""
+    if stream.closed:  # it is that of the process that this one was forked from
+        return
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_current(stream, folder):
@@ -64,6 +70,15 @@ def _release(stream: IO[bytes], folder: Path) -> None:
         pass
     finally:
         stream.close()
+
+
+def _leave_to_parent() -> None:
+    """A lock is shared with whoever is forked, and would outlast its process."""
+    for stream in _held:
+        stream.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _lock(stream: IO[bytes], folder: Path) -> None:

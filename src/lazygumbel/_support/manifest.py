@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["CHANGES", "CONFIG", "DATA", "FORMAT", "VERSION", "read_config", "seal"]
+__all__ = ["CHANGES", "CONFIG", "DATA", "FORMAT", "VERSION", "is_saved", "read_config", "seal"]
 
 CONFIG = "config.json"
 FORMAT = "lazygumbel-model"
@@ -19,6 +19,11 @@ _FILE = re.compile(r"[A-Za-z0-9_]+\.[a-z]+")
 """Names of files: none leads out of its folder."""
 _LARGEST = 16 * 2**20
 """Bytes; a few kilobytes are usual."""
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a model was saved here to the end."""
+    return (path / CONFIG).is_file()
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -15,30 +15,35 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.locking import LOCK, only_writer
-from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, read_config, seal
+from lazygumbel._support.manifest import CHANGES, CONFIG, DATA, FORMAT, VERSION, is_saved, read_config, seal
 
-__all__ = ["Reader", "Writer", "changes_file", "check_target", "read_config", "reading", "replacing", "writing"]
-
-R = TypeVar("R")
+__all__ = [
+    "Reader",
+    "Writer",
+    "changes_file",
+    "check_target",
+    "is_saved",
+    "read_config",
+    "replacing",
+    "writing",
+]
 
 _SMALL = 16 * 2**20
 """Files up to this size carry a digest, checked on load; of larger ones only the size is checked."""
 _HEADER = 2**16 + 10
 """Bytes that the header of a `.npy` file may take."""
-_TRIES = 100
-"""To read a model that is saved over again and again."""
 _ANEW = "copy the model again or build it anew"
 
 
@@ -122,18 +127,6 @@ class Reader:
             complaint = f"{name} has {size:,} bytes instead of {expected:,}: truncated or overwritten; {_ANEW}"
             self.demand(size == expected, complaint)
             return mmap(stream.fileno(), 0, access=ACCESS_READ) if size else b""
-
-
-def reading(path: Path, load: Callable[[Reader], R]) -> R:
-    """What `load` makes of the model at `path`: tried again when another process has saved over it meanwhile."""
-    for _ in range(_TRIES):
-        before = _config_bytes(path)
-        try:
-            return load(Reader(path))
-        except (ValueError, OSError):
-            if _config_bytes(path) == before:
-                raise
-    raise ValueError(f"{path}: another process saves here so often that nothing can be read; try again later")
 
 
 def changes_file(path: Path, data: str) -> Path:
@@ -236,13 +229,6 @@ def _as_array(content: "mmap | bytes") -> npt.NDArray[Any]:
     if dtype.kind not in "biuf" or (by_columns and len(shape) > 1) or stream.tell() % 16:
         raise ValueError(f"its header says {dtype}, {shape}")
     return np.ndarray(shape, dtype, content, stream.tell())
-
-
-def _config_bytes(path: Path) -> bytes | None:
-    try:
-        return (path / CONFIG).read_bytes()
-    except OSError:
-        return None
 
 
 def _is_ours(name: str) -> bool:

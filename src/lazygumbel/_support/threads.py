@@ -32,7 +32,8 @@ def set_threads(n: int | None) -> None:
     """Use at most n threads in this process from now on: for builds, scans and batches, and within FAISS.
 
     NumPy's matrix products are limited likewise, also those outside of lazygumbel. Answers do not depend on it. None is
-    the default: as many as there are cores that this process may use, and NumPy's own limit is left alone.
+    the default: as many as there are cores that this process may use. NumPy counts these itself, but for the limits of
+    a control group, which are set for it.
     """
     _limit.choose(None if n is None else check_count(n, "n"))
     _pool.cache_clear()  # its threads end when they have done what was asked of them
@@ -129,8 +130,9 @@ class _BlasLimit:
         if self._outer is not None:
             self._outer.restore_original_limits()
             self._outer = None
-        if self.chosen is not None:
-            self._outer = _blas().limit(limits=self.chosen, user_api="blas")
+        most = self.chosen or _limit_of_group()
+        if most is not None:
+            self._outer = _blas().limit(limits=most, user_api="blas")
 
 
 _limit = _BlasLimit()
@@ -154,9 +156,20 @@ def _pool() -> ThreadPoolExecutor:
 
 @cache
 def _usable_cores() -> int:
-    """Cores that this process may run on, or the share of them that its control group allows."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *map(int, _quotas())]))
+    return _limit_of_group() or _own_cores()
+
+
+def _own_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _limit_of_group() -> int | None:
+    """How many of them the control group allows, if that is less."""
+    cores = _own_cores()
+    allowed = max(1, int(min([cores, *_quotas()])))
+    return allowed if allowed < cores else None
 
 
 def _quotas() -> list[float]:
@@ -201,3 +214,5 @@ if _VARIABLE in os.environ:
     if not os.environ[_VARIABLE].isdigit() or int(os.environ[_VARIABLE]) < 1:
         raise ValueError(f"{_VARIABLE} must be a whole number of at least 1, not {os.environ[_VARIABLE]!r}")
     set_threads(int(os.environ[_VARIABLE]))
+elif _limit_of_group() is not None:
+    set_threads(None)

@@ -7,8 +7,8 @@ import numpy as np
 import typer
 
 from lazygumbel._support.checks import check_count
-from lazygumbel._support.persist import check_target
-from lazygumbel.cli.console import guarded, progress, show
+from lazygumbel._support.persist import check_target, read_config
+from lazygumbel.cli.console import guarded, show
 from lazygumbel.cli.options import (
     Exclude,
     Json,
@@ -54,22 +54,21 @@ def build(
     if cells is not None and index not in (None, "partition"):
         raise ValueError("cells goes with a partition index only")
     check_target(model)
-    with progress() as bars:
-        rows = datasets.read(features, progress=bars)
-        if names is not None:
-            rows = Features.of(rows, names=read_lines(names, "names"))
-        if unit_norm:
-            rows = rows.unit_norm()
-        built: Index | None = None
-        if index == "exact":
-            built = ExactIndex.build(rows, progress=bars)
-        elif index == "partition" or (index is None and cells is not None):
-            built = PartitionIndex.build(rows, cells=cells, rng=seed, progress=bars)
-        elif index == "lsh":
-            built = LSHIndex.build(rows, rng=seed, progress=bars)
-        elif index is not None:
-            built = FaissIndex.build(rows, index, progress=bars)
-        LogLinear.build(rows, index=built, rng=seed, progress=bars).save(model)
+    rows = datasets.read(features)
+    if names is not None:
+        rows = Features.of(rows, names=read_lines(names, "names"))
+    if unit_norm:
+        rows = rows.unit_norm()
+    built: Index | None = None
+    if index == "exact":
+        built = ExactIndex.build(rows)
+    elif index == "partition" or (index is None and cells is not None):
+        built = PartitionIndex.build(rows, cells=cells, rng=seed)
+    elif index == "lsh":
+        built = LSHIndex.build(rows, rng=seed)
+    elif index is not None:
+        built = FaissIndex.build(rows, index)
+    LogLinear.build(rows, index=built, rng=seed).save(model)
     _show_info(model, as_json=as_json)
 
 
@@ -125,8 +124,7 @@ def calibrate(
     """Measure how draws can be made quicker for some thetas, and keep that in the model if it pays."""
     loaded = LogLinear.load(model)
     thetas = None if theta is None else read_thetas(theta, loaded.features.d)
-    with progress() as bars:
-        found = loaded.calibrate(thetas, temperature=temperature, tv=tv, rng=seed, progress=bars)
+    found = loaded.calibrate(thetas, temperature=temperature, tv=tv, rng=seed)
     if found.accepted:
         loaded.save(model)
     if as_json:
@@ -137,7 +135,7 @@ def calibrate(
 
 def _show_info(path: Path, *, as_json: bool) -> None:
     facts = describe(path)
-    if facts["changes"]:
+    if facts["changes"] or "built" in read_config(path):  # since cells were trained
         drift = LogLinear.load(path).drift()
         facts |= {"drift": None if drift is None else drift.facts()}
     shown = facts | {"bytes": f"{facts['bytes'] / 2**20:,.1f} MiB"}

@@ -1,22 +1,17 @@
-"""What commands share: a progress bar on a terminal, tables or JSON, errors in one line with exit code 2."""
+"""What commands share: tables or JSON, errors in one line with exit code 2."""
 
 import functools
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Any, ParamSpec, TypeVar, cast
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
-from lazygumbel.progress import Progress, Silent, Task
-
-__all__ = ["guarded", "progress", "show"]
+__all__ = ["guarded", "show"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,37 +64,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(held) for held in cast("list[Any]", value)]
     return value
-
-
-@contextmanager
-def progress() -> Generator[Progress]:
-    """Bars on standard error when it is a terminal; otherwise silence."""
-    if not sys.stderr.isatty():
-        yield Silent()
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        yield _RichProgress(bars)
-
-
-class _RichTask:
-    def __init__(self, bars: Bars, task: Any) -> None:
-        self._bars, self._task = bars, task
-
-    def advance(self, amount: float) -> None:
-        self._bars.advance(self._task, amount)
-
-
-class _RichProgress:
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-
-    @contextmanager
-    def task(self, label: str, total: float) -> Generator[Task]:
-        yield _RichTask(self._bars, self._bars.add_task(label, total=total))

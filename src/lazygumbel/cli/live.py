@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from lazygumbel.cli.console import guarded, progress, show
+from lazygumbel.cli.console import guarded, show
 from lazygumbel.cli.options import Json, Model, app
 from lazygumbel.model import LogLinear
 
@@ -22,8 +22,7 @@ def add(model: Model, rows: Rows, as_json: Json = False) -> None:
     """Add the rows of a file, with their names if those of the model have some."""
     from lazygumbel import datasets
 
-    with progress() as bars:
-        new = datasets.read(rows, progress=bars)
+    new = datasets.read(rows)
     with LogLinear.load(model, mode="r+") as opened:
         names = None if opened.features.names is None else new.names
         ids = opened.add(new.gather(np.arange(new.n)), names)
@@ -64,8 +63,8 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Put all rows under one index and drop what was removed; ids stay."""
-    with LogLinear.load(model, mode="r+") as opened, progress() as bars:
-        opened.compact(bars, rebuild=rebuild)
+    with LogLinear.load(model, mode="r+") as opened:
+        opened.compact(rebuild=rebuild)
         _show(opened, "compacted", {}, opened.features.n, as_json=as_json)
 
 

@@ -94,8 +94,6 @@ def truncated(
     """The distribution over what these leave of the rows that are not excluded; as it is, if none is given."""
     if top_k is top_p is min_p is None:
         return dist
-    if isinstance(dist, ShardedDistribution):
-        raise ValueError("top_k, top_p, min_p: shards cannot be truncated")
     return dist.truncated(top_k=top_k, top_p=top_p, min_p=min_p, rng=seed, exclude=exclude)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lazygumbel.cli.console import guarded, progress, show
+from lazygumbel.cli.console import guarded, show
 from lazygumbel.cli.options import Json, Seed, app
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded import ShardedModel
@@ -30,9 +30,8 @@ def split(
     as_json: Json = False,
 ) -> None:
     """Share out the rows of a model, or of files, over shards; the same command goes on after an interruption."""
-    with progress() as bars:
-        rows = source[0] if len(source) == 1 else source
-        ShardedModel.build(rows, out, shards=shards, rng=seed, progress=bars)
+    rows = source[0] if len(source) == 1 else source
+    ShardedModel.build(rows, out, shards=shards, rng=seed)
     made = Manifest.read(out)
     facts = [{"shard": folder_of(s.shard), "rows": s.rows, "first id": s.start} for s in made.shards]
     result = {"path": str(out), "n": made.n, "d": made.d, "names": made.named, "shards": facts}

@@ -4,25 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from lazygumbel._support.checks import check_count
-from lazygumbel.cli.console import guarded, progress
-from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, show_columns
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, Sampler
+from lazygumbel._support.persist import replacing
+from lazygumbel.cli.console import guarded
+from lazygumbel.cli.options import Json, Method, Model, Seed, Temperature, app, names_of, show_columns
+from lazygumbel.cli.samplers import sampler_of
+from lazygumbel.learning import check_file
 from lazygumbel.model import LogLinear
 from lazygumbel.walk import Walk
 from lazygumbel.walk import walk as run
 
 __all__: list[str] = []
 
-_METHODS: dict[str, Sampler] = {
-    "bounded": Bounded(),
-    "exhaustive": Exhaustive(),
-    "fixed-cutoff": FixedCutoff(),
-    "lazy": LazyGumbel(),
-}
 _EXCERPT = 20
 """Steps of the first chain that are shown."""
 
@@ -36,9 +31,7 @@ def walk(
     name: Annotated[str | None, typer.Option(help="Name of the row to start from.")] = None,
     chains: Annotated[int, typer.Option(help="How many chains run side by side.")] = 1,
     temperature: Temperature = 0.05,
-    method: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_METHODS)}; the model's default if not given.")
-    ] = None,
+    method: Method = None,
     no_stay: Annotated[bool, typer.Option("--no-stay", help="Never step from a row to itself.")] = False,
     top: Annotated[int, typer.Option(help="How many of the most visited rows to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the ids, (steps, chains).")] = None,
@@ -47,25 +40,23 @@ def walk(
 ) -> None:
     """Walk from row to row: Pr(j -> i) is proportional to exp(phi_i . phi_j / temperature)."""
     check_count(top, "top")
-    if method is not None and method not in _METHODS:
-        raise ValueError(f"method: {method!r} is none of {', '.join(_METHODS)}")
+    sampler = sampler_of(method, None)
     if out is not None:
         _check_out(out)
     loaded = LogLinear.load(model)
-    with progress() as bars:
-        walked = run(
-            loaded,
-            steps,
-            start=_start(loaded, start, name),
-            chains=chains,
-            temperature=temperature,
-            method=None if method is None else _METHODS[method],
-            stay=not no_stay,
-            rng=seed,
-            progress=bars,
-        )
+    walked = run(
+        loaded,
+        steps,
+        start=_start(loaded, start, name),
+        chains=chains,
+        temperature=temperature,
+        method=sampler,
+        stay=not no_stay,
+        rng=seed,
+    )
     if out is not None:
-        _save(out, walked.ids)
+        with replacing(out) as stream:
+            np.save(stream, walked.ids, allow_pickle=False)
     _show(loaded, walked, top, as_json=as_json)
 
 
@@ -83,19 +74,7 @@ def _check_out(path: Path) -> None:
     """Refuse before the walk what could not be written after it."""
     if path.suffix != ".npy":
         raise ValueError(f"out must end in .npy, not {path}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"out: {path} is a folder, or lies in none")
-
-
-def _save(path: Path, ids: npt.NDArray[np.int64]) -> None:
-    """All of the file or none of it."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.save(file, ids, allow_pickle=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    check_file(path, "out")
 
 
 def _show(model: LogLinear, walked: Walk, top: int, *, as_json: bool) -> None:

@@ -103,15 +103,15 @@ class Client:
     def add(self, rows: Vectors, names: Sequence[str] | None = None) -> Change:
         """Add rows, with names where the others have some; durable when this returns. Needs a live service."""
         given = {} if names is None else {"names": list(names)}
-        return Change(**self._post("add", {"rows": encode(rows, "rows"), **given}))
+        return self._change("add", {"rows": encode(rows, "rows"), **given})
 
     def remove(self, ids: Sequence[int | str]) -> Change:
         """Remove rows by ids or names; requests made from now on do not see them."""
-        return Change(**self._post("remove", {"ids": list(ids)}))
+        return self._change("remove", {"ids": list(ids)})
 
     def replace(self, ids: Sequence[int | str], rows: Vectors) -> Change:
         """Put other rows under these ids or names."""
-        return Change(**self._post("replace", {"ids": list(ids), "rows": encode(rows, "rows")}))
+        return self._change("replace", {"ids": list(ids), "rows": encode(rows, "rows")})
 
     def rows(self, ids: Sequence[int], *, vectors: bool = False) -> Rows:
         """Rows by their ids."""
@@ -158,6 +158,12 @@ class Client:
     def _ask(self, verb: str, theta: Theta, **settings: Any) -> dict[str, Any]:
         body = {"theta": encode(theta), **{key: value for key, value in settings.items() if value is not None}}
         return self._post(verb, body)
+
+    def _change(self, kind: str, body: dict[str, Any]) -> Change:
+        """Over a new connection: where one that was kept open turns out to be closed, the request is made again, and
+        nobody knows whether the change was made the first time."""
+        self._connection.close()
+        return Change(**self._post(kind, body))
 
     def _post(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._request("POST", f"/v1/{verb}", json.dumps(body, allow_nan=False).encode())

@@ -41,7 +41,7 @@ def synthetic(
     spectrum = (spectrum / np.linalg.norm(spectrum)).astype(np.float32)
     closeness = generator.uniform(*_CLOSENESS, size=(clusters, 1)).astype(np.float32)
     centres = generator.standard_normal((clusters, d), dtype=np.float32) * spectrum * np.sqrt(closeness)
-    spread = np.sqrt(1 - closeness)
+    deviation = np.sqrt(1 - closeness)
     edges = np.cumsum(np.arange(1, clusters + 1) ** -_SIZE_DECAY)
     edges /= edges[-1]
 
@@ -51,7 +51,7 @@ def synthetic(
             block = rows[start : start + _BLOCK_ROWS]
             cluster = edges.searchsorted(picks.random(len(block)))
             noise.standard_normal(dtype=np.float32, out=block)
-            block *= spectrum * spread[cluster]
+            block *= spectrum * deviation[cluster]
             block += centres[cluster]
             block /= np.linalg.norm(block, axis=1, keepdims=True)
             task.advance(len(block))

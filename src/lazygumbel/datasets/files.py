@@ -1,6 +1,7 @@
 """`read`: rows from files other people write; the format follows from the suffix of the file's name."""
 
 from os import PathLike
+from pathlib import Path
 
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.datasets.tables import NamesColumn, read_parquet
@@ -10,7 +11,7 @@ from lazygumbel.datasets.vecs import map_vectors
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.rows.features import Features, Source
 
-__all__ = ["read", "rows_of"]
+__all__ = ["read", "rows_of", "unit_rows"]
 
 
 def read(
@@ -60,3 +61,10 @@ def read(
 def rows_of(source: Source | Features, progress: ShowProgress = None) -> Features:
     """What a model is built over: an (n, d) array, the path of a file that `read` knows, or `Features` as they are."""
     return read(source, progress=progress) if isinstance(source, str | PathLike) else Features.of(source)
+
+
+def unit_rows(path: FilePath, *, progress: ShowProgress = None) -> Features:
+    """The rows of a file, scaled to length one in memory: sentence embeddings kept as int8, or SIFT."""
+    features = read(path, progress=progress)
+    with naming(Path(path)):
+        return features.unit_norm()

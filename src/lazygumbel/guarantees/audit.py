@@ -2,80 +2,21 @@
 
 The winner of Gumbel-max is row i with probability p_i, and its perturbed value V is Gumbel(log Z), independent of i. A
 lazy sampler is right unless the winner was not looked at; that *miss probability* bounds the total variation distance
-to the softmax.
+to the softmax. Each method has its own (`Headed.accuracy`); races are told by their ceilings (`Raced`).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel.methods import Bounded, Calibrated, Exhaustive, FixedCutoff, LazyGumbel, Query, Sampler, TopKOnly
+from lazygumbel._support.arrays import Floats, Ints, Mask
+from lazygumbel.methods import Headed, Query, Raced, Sampler
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Labels, make_frame
 
-__all__ = ["Audit", "audit", "miss_adaptive", "miss_fixed", "paper_bound", "race_distance"]
-
-Floats = npt.NDArray[np.float64]
-
-
-def miss_fixed(logits: Floats, looked_at: npt.NDArray[np.bool_], cutoff: npt.ArrayLike) -> float:
-    """Miss probability of a fixed Gumbel cutoff B, a scalar or one a row: rows not in `looked_at` are seen if G_i > B.
-
-    Row i wins with p_i; it was not seen if V - y_i <= B, of probability exp(-exp(log Z - y_i - B)).
-    """
-    log_z = log_sum_exp(logits)
-    with np.errstate(over="ignore", under="ignore"):
-        unseen = np.exp(-np.exp(log_z - logits - np.asarray(cutoff, dtype=np.float64)))
-        return float((np.exp(logits - log_z) * unseen)[~looked_at].sum())
-
-
-def miss_adaptive(logits: Floats, head: npt.NDArray[np.bool_], floor: float, gap: float = 0.0) -> float:
-    """Miss probability of Algorithm 1: its cutoff is B = M - floor - gap, M the largest perturbed logit of the head.
-
-    Only a tail row with excess e = y_i - floor - gap > 0 can be missed: when it wins with value V and yet V - y_i <=
-    B, that is M >= V - e. Given V, M is Gumbel(log Z_S) conditioned below V, so that this has probability 1 - exp(-Z_S
-    e^-V (e^e - 1)); averaged over V, with e^-V = Exponential / Z, it is 1 - 1 / (1 + h (e^e - 1)), h = Z_S / Z.
-    """
-    log_z = log_sum_exp(logits)
-    log_share = log_sum_exp(logits[head]) - log_z
-    tail = logits[~head]
-    excess = np.maximum(tail - floor - gap, 0.0)
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        # In logs: a row far above a bad head makes h vanish and e^e overflow, while their product stays finite.
-        log_grown = log_share + excess + np.log(-np.expm1(-excess))
-        return float((np.exp(tail - log_z) / (1.0 + np.exp(-log_grown))).sum())
-
-
-def paper_bound(logits: Floats, head: npt.NDArray[np.bool_], cutoff: float) -> float:
-    """The paper's own bound on the failure of Algorithm 2 (section 4.2.1), optimised over its threshold x.
-
-    Right if some head row exceeds x and no unseen row does. The first has probability 1 - exp(-Z_S e^-x); tail row i
-    breaks the second if x - y_i < G_i <= B, of probability F(B) - F(x - y_i), independently. One minus the product is
-    the bound; never below `miss_fixed`.
-    """
-    head_mass, tail = log_sum_exp(logits[head]), logits[~head]
-    cutoff = min(cutoff, 700.0)  # e^-700 is as good as zero, and finite
-    with np.errstate(over="ignore"):
-        rate = np.exp(-cutoff)
-
-    def bound(x: float) -> float:
-        over = tail[tail > x - cutoff] - x + cutoff
-        with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            # Without cancellation, so that it stays above a miss of 1e-40: F(B) - F(B - over) = F(B) (1 - e^...).
-            broken = -np.exp(-rate) * np.expm1(-rate * np.expm1(over))
-            empty = np.exp(head_mass - x)  # no head row exceeds x with probability exp(-empty)
-            log_head = np.log1p(-np.exp(-empty)) if empty > 0.7 else np.log(-np.expm1(-empty))
-            return max(0.0, float(-np.expm1(log_head + np.log1p(-broken).sum())))
-
-    best, step = head_mass, 1.0
-    for _ in range(6):  # the bound is smooth in x but not always convex: a grid, refined about its best point
-        grid: list[float] = (best + step * np.arange(-8, 9)).tolist()
-        best = min(grid, key=bound)
-        step /= 8
-    return bound(best)
+__all__ = ["Audit", "audit", "race_distance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +42,7 @@ class Audit:
     """What draws at each theta are labelled."""
     reasons: Labels
     """Why."""
-    violations: npt.NDArray[np.int64]
+    violations: Ints
     """Rows whose logit exceeds its ceiling, of all rows; zero for methods without ceilings."""
 
     @property
@@ -149,20 +90,12 @@ class Audit:
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler with a closed form: a race, `Exhaustive`, `LazyGumbel`, `FixedCutoff` or `TopKOnly`."""
-    n = query.features.n
-    if isinstance(method, Bounded | Calibrated):
+    """Audit a sampler with a closed form: one that is `Raced` or `Headed`."""
+    if isinstance(method, Raced) and not isinstance(method, type):
         return _audit_race(query, method)
-    if isinstance(method, Exhaustive):
-        k = n
-    elif isinstance(method, FixedCutoff):
-        k = min(method.budget(n)[0], n)
-    elif isinstance(method, LazyGumbel):
-        k = min(method.k or int(np.ceil(np.sqrt(n))), n)
-    elif isinstance(method, TopKOnly):
-        k = min(method.k, n)
-    else:
+    if not isinstance(method, Headed) or isinstance(method, type):
         raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
+    k = min(method.head_size(query.features.n), query.features.n)
     heads = find_heads(query, k)
     rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]
     miss, bound, gap, recall, mass = np.array(rows, dtype=np.float64).reshape(-1, 5).T
@@ -179,7 +112,7 @@ def race_distance(logits: Floats, ceilings: Floats) -> float:
     return float(np.maximum(np.exp(logits - log_z) - drawn, 0.0).sum())
 
 
-def _audit_race(query: Query, method: Bounded | Calibrated) -> Audit:
+def _audit_race(query: Query, method: Raced) -> Audit:
     """A theta that gets a dense pass, as its label says, has no distance."""
     drawn = method.sample(query, 1, np.random.default_rng(0))
     miss, violations = np.zeros(query.size), np.zeros(query.size, dtype=np.int64)
@@ -202,33 +135,22 @@ def _all_logits(query: Query) -> Floats:
     return logits
 
 
-def _head_facts(logits: Floats, chosen: npt.NDArray[np.bool_], k: int) -> tuple[float, float, float]:
+def _head_facts(logits: Floats, chosen: Mask, k: int) -> tuple[float, float, float]:
     """Gap, recall of the true top k, and mass of the head; a head of no rows has mass zero and nothing else."""
     if not chosen.any():
         return np.nan, np.nan, 0.0
     gap = float(logits[~chosen].max(initial=-np.inf) - logits[chosen].min())
     kth = np.partition(logits, len(logits) - k)[len(logits) - k]
-    slack = (
-        8 * np.finfo(np.float32).eps * np.abs(logits[np.isfinite(logits)]).max()
-    )  # rows that tie, up to rounding, serve equally well
+    # Rows that tie, up to rounding, serve equally well.
+    slack = 8 * np.finfo(np.float32).eps * np.abs(logits[np.isfinite(logits)]).max()
     recall = min(1.0, float((logits[chosen] >= kth - slack).sum() / k))
     mass = float(np.exp(log_sum_exp(logits[chosen]) - log_sum_exp(logits)))
     return gap, recall, mass
 
 
-def _audit_one(query: Query, method: Sampler, head: Head, k: int) -> tuple[float, float, float, float, float]:
+def _audit_one(query: Query, method: Headed, head: Head, k: int) -> tuple[float, float, float, float, float]:
     logits = _all_logits(query)
     chosen = np.zeros(len(logits), dtype=np.bool_)
     chosen[head.ids] = True
-    gap, recall, mass = _head_facts(logits, chosen, min(k, query.left(0)))
-    bound = np.nan
-    if isinstance(method, FixedCutoff):
-        cutoff = method.cutoff(len(logits))
-        miss, bound = miss_fixed(logits, chosen, cutoff), paper_bound(logits, chosen, cutoff)
-    elif isinstance(method, LazyGumbel):
-        miss = miss_adaptive(logits, chosen, head.floor, method.gap)
-    elif isinstance(method, TopKOnly):
-        miss = max(0.0, 1.0 - mass)
-    else:
-        miss = 0.0
-    return miss, bound, gap, recall, mass
+    miss, bound = method.accuracy(logits, chosen, head.floor)
+    return miss, bound, *_head_facts(logits, chosen, min(k, query.left(0)))

@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.threads import map_threads, one_blas_thread
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
@@ -23,8 +23,6 @@ from lazygumbel.progress import Progress
 
 __all__ = ["calibrate"]
 
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.float32]
 
 _FAR = tuple(float(far) for far in np.arange(2.0, 10.1, 0.5))
 """Standard deviations that are tried."""
@@ -45,9 +43,7 @@ class _Measured(NamedTuple):
     """What thetas are told apart by, (thetas, 3)."""
 
 
-def calibrate(
-    index: PartitionIndex, query: Query, own: npt.NDArray[np.int64] | None, tv: float, progress: Progress
-) -> Calibration:
+def calibrate(index: PartitionIndex, query: Query, own: Ints | None, tv: float, progress: Progress) -> Calibration:
     """Fit and judge ceilings for far cells on the thetas of a query; `own` are ids to leave out, one for each theta."""
     half = query.size // 2
     measured = _measure(index, query, own, progress)
@@ -76,11 +72,11 @@ def calibrate(
 def _upper(distances: Floats) -> float:
     """A bound of the mean at about 95%: two standard errors, and more thetas like the worst."""
     count = len(distances)
-    spread = float(distances.std(ddof=1)) / sqrt(count)
-    return float(distances.mean()) + 2 * spread + _WORST * float(distances.max()) / count
+    error = float(distances.std(ddof=1)) / sqrt(count)
+    return float(distances.mean()) + 2 * error + _WORST * float(distances.max()) / count
 
 
-def _measure(index: PartitionIndex, query: Query, own: npt.NDArray[np.int64] | None, progress: Progress) -> _Measured:
+def _measure(index: PartitionIndex, query: Query, own: Ints | None, progress: Progress) -> _Measured:
     distance, features = np.empty((query.size, len(_FAR))), np.empty((query.size, 3))
     stored, offsets = index.features.stored, index.partition.offsets
     counts = np.diff(offsets)
@@ -102,7 +98,7 @@ def _measure(index: PartitionIndex, query: Query, own: npt.NDArray[np.int64] | N
 
 
 def _distances(
-    index: PartitionIndex, query: Query, b: int, logits: Vectors, counts: npt.NDArray[np.int64]
+    index: PartitionIndex, query: Query, b: int, logits: Vectors, counts: Ints
 ) -> tuple[Floats, tuple[float, float, float]]:
     """Mass that far cells lose to ceilings that are too low, for each height; by position."""
     top = logits.max()

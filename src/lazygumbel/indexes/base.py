@@ -1,5 +1,6 @@
 """What every index is: something over `Features` that finds the rows with the largest inner products."""
 
+from math import sqrt
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,8 @@ from lazygumbel.results import TopK
 from lazygumbel.rows.features import Features
 
 __all__ = ["Index", "SavedIndex", "Search", "best", "open_search", "pack"]
+
+_EPSILON = float(np.finfo(np.float32).eps)
 
 
 @runtime_checkable
@@ -80,13 +83,7 @@ def best(
     if len(ids) > k:
         kth = np.partition(scores, len(scores) - k)[len(scores) - k]
         # Twice the worst rounding of a float32 inner product of this length.
-        slack = (
-            2
-            * features.d
-            * np.finfo(np.float32).eps
-            * float(np.linalg.norm(query.astype(np.float64)))
-            * features.max_norm
-        )
+        slack = 2 * features.d * _EPSILON * sqrt(float(np.vdot(query, query))) * features.max_norm
         ids = ids[scores >= kth - slack]
     scores = features.score(ids, query)
     order = np.lexsort((ids, -scores))[:k]

@@ -37,6 +37,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel._support.checks import check_count
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.datasets import rows_of
@@ -48,9 +49,7 @@ from lazygumbel.rows.features import Features, Source
 
 __all__ = ["LSHIndex", "Rung", "collision_probability", "ladder", "signatures"]
 
-Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
-Vectors = npt.NDArray[np.float32]
 
 _BITS = 32
 _FINEST = 0.01
@@ -255,7 +254,7 @@ class LSHIndex:
         ranges: Ints,
         rungs: list[Rung],
         k: int,
-        seen: npt.NDArray[np.bool_],
+        seen: Mask,
     ) -> tuple[Ints, Vectors] | None:
         """All rows listed down to the rung that settles the query, and their scores; None if it takes a scan.
 
@@ -329,7 +328,7 @@ def _distinct(ids: npt.NDArray[np.uint32]) -> Ints:
     return ids[first].astype(np.int64)
 
 
-def _norms(vectors: Vectors) -> npt.NDArray[np.float64]:
+def _norms(vectors: Vectors) -> Floats:
     return np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
 
 

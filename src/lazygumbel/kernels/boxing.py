@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _Ints, _Vector, _Seeds = npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint64]
+_NOBODY: _Ints = np.empty(0, dtype=np.int64)
 _Rules = tuple[float, float, tuple[float, float]]
 _prepare, _sample_to, _weigh_sample = map(door, (codes.prepare, strata.sample_to, strata.weigh_sample))
 _inner_open, _inner_enter = contest.open_race, contest.enter
@@ -101,7 +102,7 @@ def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race,
 
 
 def sample_to(run: Run, unit: float, rules: _Rules, seeds: _Seeds) -> Sample:
-    return Sample(*_sample_to(run, unit, rules, seeds))
+    return Sample(*_sample_to(run, unit, rules, seeds, _NOBODY))
 
 
 def weigh_sample(ratios: npt.NDArray[np.float64], widths: _Vector, unit: float) -> Weighed:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.byte_ceilings import weigh_bytes
 from lazygumbel.kernels.decorators import helper, part
-from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
     segment_weight,
@@ -31,7 +31,6 @@ from lazygumbel.kernels.types import (
     SEGMENT,
     SHORT,
     STEPS,
-    TOP,
     UNIT,
     WORDS,
     Asked,
@@ -65,7 +64,6 @@ second."""
 _LEAST_SHIFT = -2
 """Products of sums and gains are shifted right, or left by two places at most; cells that need more are by bytes."""
 _LN2 = np.log(2.0)
-_LOW, _HIGH = UNIT * (FLOOR + BIAS), UNIT * (TOP + BIAS)
 
 
 @helper
@@ -304,23 +302,6 @@ def _bits(race: Race, block: int, group: int) -> np.uint64:
 
 
 @helper
-def _weigh_bytes(run: Run, block: int) -> None:
-    rows, theta, ceilings = run.rows, run.theta, run.ceilings
-    unit = theta.scale / ceilings.power * UNIT
-    for group in range(BLOCK // GROUP):
-        place = (BLOCK // GROUP) * block + group
-        cell, first, alive = run.sketch.cells[place], run.sketch.firsts[place], _bits(run.race, block, group)
-        for lane in range(GROUP):
-            ceiling = 0.0
-            if (alive >> np.uint64(lane)) & np.uint64(1):
-                step = np.float64(rows.steps[first + lane, 0])
-                along = np.float64(dot(rows.bytes, first + lane, theta.laid_out)) + ceilings.byte_error
-                ceiling = np.ceil(np.float64(ceilings.scores[cell]) + step * along * unit)
-                ceiling = min(max(ceiling, _LOW), _HIGH)
-            run.race.ceilings[block, GROUP * group + lane] = np.int16(ceiling)
-
-
-@helper
 def _base(ceilings: Ceilings, cell: np.uint64, part: int, width: float) -> np.int64:
     return np.int64(min(max(np.float64(ceilings.scores[cell]) + ceilings.spreads[part] * width, -32768.0), 32767.0))
 
@@ -406,7 +387,7 @@ def scan(run: Run, first: int, last: int) -> None:
                     weight = weigh_codes(run, block, level)
                 else:
                     if level == BYTES:
-                        _weigh_bytes(run, block)
+                        weigh_bytes(run, block)
                     weight = block_weight(run, block)
                 race.weights[np.uint64(block)] = weight
                 total += weight

@@ -11,10 +11,22 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.decorators import exact_kernel
 from lazygumbel.kernels.types import PACKED, Ceilings, Coded, Race, Rooms, Rows, Run, Sketch, Stored, Theta
 
-__all__ = ["pack_race", "pack_rooms", "pack_stored", "read_race", "read_rooms", "read_run", "read_stored", "write_run"]
+__all__ = [
+    "pack_race",
+    "pack_rooms",
+    "pack_stored",
+    "read_race",
+    "read_rooms",
+    "read_run",
+    "read_sample",
+    "read_stored",
+    "write_run",
+    "write_sample",
+]
 
 
 def _array(kind: Any, dimensions: int, *, kept: bool = True) -> Any:
@@ -77,6 +89,7 @@ _CEILINGS = _tuple(
     *(_Double,) * 3,
 )
 _RUN = _tuple(Run, _SKETCH, _ROWS, _THETA, _CEILINGS, _RACE)
+_SAMPLE = _tuple(Sample, *(_array(kind, 1, kept=False) for kind in (_Whole, _Double, _Double, _Float)))
 _ROOMS = _tuple(
     Rooms,
     *(_array(_Whole, 2, kept=False),) * 2,
@@ -135,8 +148,10 @@ def _writer(kind: Any) -> Any:
     return write
 
 
-read_stored, read_race, read_run, read_rooms = map(_reader, (_STORED, _RACE, _RUN, _ROOMS))
-write_run, _write_stored, _write_race, _write_rooms = map(_writer, (_RUN, _STORED, _RACE, _ROOMS))
+read_stored, read_race, read_run, read_rooms, read_sample = map(_reader, (_STORED, _RACE, _RUN, _ROOMS, _SAMPLE))
+write_run, write_sample, _write_stored, _write_race, _write_rooms = map(
+    _writer, (_RUN, _SAMPLE, _STORED, _RACE, _ROOMS)
+)
 
 
 @exact_kernel

@@ -6,19 +6,8 @@ from math import ceil, log2, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import (
-    DRAWN,
-    LOOKED_AT,
-    TOO_LOW,
-    Batch,
-    Few,
-    Fired,
-    Found,
-    Sample,
-    Sampled,
-    Wanted,
-    Weighed,
-)
+from lazygumbel.kernels import batches
+from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, Wanted, Weighed
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -653,7 +642,7 @@ def draw_few(few: Few, thetas: tuple[int, int], found: Found) -> None:
         places: Floats = uniforms(few.seeds[b], steps) * float(ends[-1])
         found.positions[-1, b] = np.searchsorted(ends, places, side="right")
         found.values[-1, b] = high + np.log(ends[-1]) - np.log(-np.log(uniforms(few.seeds[b], steps + 1)))
-        found.counts[[DRAWN, LOOKED_AT], -1, b] = size, len(few.rows)
+        found.counts[[batches.DRAWN, batches.LOOKED_AT], -1, b] = size, len(few.rows)
 
 
 def find_first(found: Found, fired: Fired) -> None:
@@ -661,8 +650,8 @@ def find_first(found: Found, fired: Fired) -> None:
     fired.parts[:] = found.values.argmax(axis=0)
     fired.positions[:] = np.take_along_axis(found.positions, fired.parts[None], axis=0)[0]
     fired.values[:] = found.values.max(axis=0)
-    fired.rows[:], fired.violations[:] = found.counts[[LOOKED_AT, TOO_LOW]].sum(axis=1)
-    fired.undone[:] = (found.counts[DRAWN] < found.positions.shape[2]).any(axis=0)
+    fired.rows[:], fired.violations[:] = found.counts[[batches.LOOKED_AT, batches.TOO_LOW]].sum(axis=1)
+    fired.undone[:] = (found.counts[batches.DRAWN] < found.positions.shape[2]).any(axis=0)
 
 
 def _share_at(shares: Floats, place: float) -> int:

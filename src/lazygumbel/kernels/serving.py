@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.decorators import part
 from lazygumbel.kernels.sharing import (
+    BEST,
     SCAN,
     count_calls,
     join,
@@ -20,6 +21,7 @@ from lazygumbel.kernels.sharing import (
     tell_awake,
     work_on,
 )
+from lazygumbel.kernels.strata import sample_upper
 from lazygumbel.kernels.top import find_upper
 
 __all__ = ["serve"]
@@ -57,8 +59,10 @@ def serve(descriptor: int, desk: npt.NDArray[np.int64]) -> None:
             if join(desk):
                 if work_on(desk) == SCAN:
                     scan_pieces(run_on(desk), desk, False)
-                else:
+                elif work_on(desk) == BEST:
                     find_upper(run_on(desk), desk)
+                else:
+                    sample_upper(run_on(desk), desk)
                 leave(desk)
                 idle = 0
         tell_awake(desk, 0)

@@ -13,23 +13,27 @@ import numpy.typing as npt
 from numba.core import types
 from numba.extending import intrinsic
 
+from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.codes import scan
 from lazygumbel.kernels.decorators import part
-from lazygumbel.kernels.packed import read_run, write_run
-from lazygumbel.kernels.types import AWAKE, CALLS, DESK, Run
+from lazygumbel.kernels.packed import read_run, read_sample, write_run, write_sample
+from lazygumbel.kernels.types import AWAKE, CALLS, DESK, PACKED, Run
 
 __all__ = [
     "ASKED",
     "BEST",
     "FOUND",
+    "SAMPLE",
     "SCAN",
     "close_desk",
     "count_calls",
     "join",
+    "lay_sample",
     "leave",
     "look_at_calls",
     "open_desk",
     "run_on",
+    "sample_on",
     "scan_pieces",
     "scan_shared",
     "tell_awake",
@@ -39,7 +43,7 @@ __all__ = [
 _STATE, _CLAIMED, _WORK, _RUN = 1, 2, 3, 8
 """Entries of a desk, beside `CALLS` and `AWAKE`; those between the last two are arguments and answers of the work."""
 _CLOSED, _OPEN, _JOINED = range(3)
-SCAN, BEST = range(2)
+SCAN, BEST, SAMPLE = range(3)
 """Kinds of work."""
 ASKED, FOUND = 4, 5
 """Entries for a number that work is about, and for the first of two that it finds."""
@@ -146,6 +150,19 @@ def tell_awake(desk: _Ints, awake: int) -> None:
 def run_on(desk: _Ints) -> Run:
     """What lies on a desk that was joined."""
     return read_run(desk[_RUN:])
+
+
+@part
+def lay_sample(sample: Sample, seed: np.uint64, desk: _Ints) -> None:
+    """Lay what is to be sampled on a desk, before it is opened."""
+    write_sample(desk[_RUN + PACKED :], sample)
+    desk[ASKED] = np.int64(seed)
+
+
+@part
+def sample_on(desk: _Ints) -> Sample:
+    """What is to be sampled."""
+    return read_sample(desk[_RUN + PACKED :])
 
 
 @part

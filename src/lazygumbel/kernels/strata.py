@@ -23,10 +23,12 @@ from lazygumbel.kernels.race import (
     score,
     sum_chunk,
 )
+from lazygumbel.kernels.sharing import ASKED, SAMPLE, close_desk, lay_sample, open_desk, sample_on
 from lazygumbel.kernels.types import (
     BLOCK,
     BYTES,
     CHUNK,
+    DESK,
     FIXED_POINT,
     FULL,
     GROUP,
@@ -38,7 +40,7 @@ from lazygumbel.kernels.types import (
     Run,
 )
 
-__all__ = ["sample_strata", "sample_theta", "sample_to", "score_wide", "weigh_sample"]
+__all__ = ["sample_strata", "sample_theta", "sample_to", "sample_upper", "score_wide", "weigh_sample"]
 
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
@@ -161,8 +163,9 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
         deviation = min(unit * np.float64(widths[k]), _LARGEST)
         total += ratios[k]
         squares += ratios[k] * ratios[k]
-        expected += np.expm1(deviation * deviation)
-        weighted += ratios[k] * np.expm1(deviation * deviation)
+        excess = np.expm1(deviation * deviation)
+        expected += excess
+        weighted += ratios[k] * excess
     for k in range(0, m - 1, 2):
         between = (ratios[k] - ratios[k + 1]) ** 2
         pairs += between
@@ -180,8 +183,37 @@ def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32
 
 
 @part
+def _upper(sample: Sample) -> int:
+    """Where the second half of a sample begins, between two strata."""
+    return 2 * (sample.positions.shape[0] // 4)
+
+
+@part
+def sample_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
+    """What a helper does."""
+    sample = sample_on(desk)
+    sample_strata(run, np.uint64(desk[ASKED]), _upper(sample), sample.positions.shape[0], sample)
+
+
+@part
+def _sample_shared(run: Run, seed: np.uint64, sample: Sample, desk: npt.NDArray[np.int64]) -> None:
+    """All of a sample, with whoever comes to the desk: in halves also without, for the same rows to the last bit."""
+    shared, half = desk.shape[0] == DESK, _upper(sample)
+    if shared:
+        lay_sample(sample, seed, desk)
+        open_desk(run, desk, SAMPLE)
+    sample_strata(run, seed, np.int64(0), half, sample)
+    if not (shared and close_desk(desk)):
+        sample_strata(run, seed, half, sample.positions.shape[0], sample)
+
+
+@part
 def sample_to(
-    run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
+    run: Run,
+    unit: float,
+    rules: tuple[float, float, tuple[float, float]],
+    seeds: npt.NDArray[np.uint64],
+    desk: npt.NDArray[np.int64],
 ) -> tuple[Any, ...]:
     """A sample, without names: see `boxing`."""
     rel_err, most, widest = rules
@@ -204,7 +236,7 @@ def sample_to(
         return nothing
     count = 2 * int(np.ceil(max(wanted, _LEAST) / 2.0))
     sample = _room(count)
-    sample_strata(run, seeds[2], np.int64(0), count, Sample(*sample))
+    _sample_shared(run, seeds[2], Sample(*sample), desk)
     return sample
 
 
@@ -231,5 +263,5 @@ def sample_theta(
     set_reference(run, Outlook(*outlook))
     unit = run.theta.norm * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
     # At another temperature weights are too coarse to sample by.
-    sample = sample_to(run, unit, rules, seeds) if run.ceilings.power == 1.0 else _room(np.int64(0))
+    sample = sample_to(run, unit, rules, seeds, desk) if run.ceilings.power == 1.0 else _room(np.int64(0))
     return sample, weigh_sample(sample[2], sample[3], unit), run.theta.norm

@@ -39,6 +39,8 @@ _MANY = 4
 """Rows of a block, at the most, that are not looked at by all of their codes."""
 _AT_ONCE = 32
 """Rows that are looked at together, so that the processor waits for the memory of all of them at once."""
+_LOST = -2
+"""In place of how many rows were found."""
 
 
 @helper
@@ -147,10 +149,19 @@ def _upper(run: Run) -> tuple[int, int]:
 
 
 @part
+def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
+    """The same, or _LOST if there is no memory: who works with another has to come back to the desk."""
+    try:
+        return _find(run, k, first, last, room)
+    except Exception:
+        return _LOST, 0
+
+
+@part
 def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
     """What a helper does."""
     middle, half = _upper(run)
-    found = _find(run, desk[ASKED], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
+    found = _try_find(run, desk[ASKED], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
     desk[FOUND], desk[FOUND + 1] = found
 
 
@@ -162,13 +173,16 @@ def top_rows(run: Run, k: int, desk: npt.NDArray[np.int64]) -> tuple[npt.NDArray
         middle, half = _upper(run)
         desk[ASKED] = k
         open_desk(run, desk, BEST)
-    below, looked = _find(run, k, np.int64(0), middle, (np.int64(0), half))
+    below, looked = _try_find(run, k, np.int64(0), middle, (np.int64(0), half))
     if middle < blocks:
+        above, more = _LOST, 0
         if close_desk(desk):
             above, more = desk[FOUND], desk[FOUND + 1]
-        else:
-            above, more = _find(run, k, middle, blocks, (half, room))
+        if above == _LOST:
+            above, more = _try_find(run, k, middle, blocks, (half, room))
         looked += more
+    if below == _LOST or above == _LOST:
+        raise MemoryError
     if below < 0 or above < 0:
         return np.empty(0, dtype=np.int64), looked
     found = np.empty(below + above, dtype=np.int64)

@@ -72,7 +72,7 @@ FIXED_POINT = 0.0013
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
 
-CALLS, AWAKE, DESK = 0, 7, 1024
+CALLS, AWAKE, DESK = 0, 7, 1536
 """Entries of a desk: how often a helper was called to it, and whether it is awake; and how many there are: see
 `sharing`."""
 PACKED = 512

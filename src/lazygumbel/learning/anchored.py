@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Vectors
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
@@ -17,7 +17,6 @@ from lazygumbel.rows.features import Features
 
 __all__ = ["Anchor", "Anchored", "softmax"]
 
-Floats = npt.NDArray[np.float64]
 
 _BLOCK_BYTES = 2**20
 """Rows that a dense pass reads from memory once, and again from cache; BLAS starts no threads for so few."""
@@ -97,7 +96,7 @@ class Anchor:
         return self.mean + (weights / weights.sum() - self.shares) @ self.rows
 
 
-def softmax(features: Features, theta: Floats, temperature: float) -> tuple[npt.NDArray[np.float32], Floats]:
+def softmax(features: Features, theta: Floats, temperature: float) -> tuple[Vectors, Floats]:
     """Weights proportional to the probabilities, (n,) in storage order, and E[phi]; memory is read once."""
     vector = theta.astype(np.float32)
     step = max(1, _BLOCK_BYTES // (4 * features.d))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import longest_vector
 from lazygumbel.learning.anchored import Anchor, Anchored, softmax
 from lazygumbel.learning.records import Diverged, Fit, History, Record
@@ -19,9 +20,6 @@ from lazygumbel.progress import Task
 from lazygumbel.protocols import Model
 
 __all__ = ["Ascent", "Problem", "State"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class State(NamedTuple):
@@ -46,7 +44,7 @@ class _Estimated(NamedTuple):
 class Problem:
     """What is climbed, and how."""
 
-    model: LogLinear | Model
+    model: Model
     target: Floats
     """Weighted mean of the rows to be learnt, (d,)."""
     method: Anchored | Estimator

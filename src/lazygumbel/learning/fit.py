@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.learning.anchored import Anchored
@@ -27,14 +28,12 @@ from lazygumbel.protocols import Model
 
 __all__ = ["fit"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _CHECKPOINTS = 20
 
 
 def fit(
-    model: LogLinear | Model,
+    model: Model,
     ids: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,

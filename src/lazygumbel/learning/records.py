@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from lazygumbel._support.arrays import Floats, Ints
 
 __all__ = ["Diverged", "Fit", "History", "Interrupted", "Record"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Record(NamedTuple):

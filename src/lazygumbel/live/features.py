@@ -129,7 +129,7 @@ class LiveFeatures(Features):
     @property
     def max_norm(self) -> float:
         """The largest norm that a row has, or had before it was removed."""
-        return max(part.index.features.max_norm for part in self._snapshot.parts)
+        return self._snapshot.max_norm
 
     def check_finite(self, progress: Progress | None = None) -> None:
         """Nothing to do: rows were checked when they came."""

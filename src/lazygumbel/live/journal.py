@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from functools import reduce
 from pathlib import Path
 from struct import Struct, error
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -22,6 +22,7 @@ from lazygumbel._support.locking import only_writer
 from lazygumbel._support.persist import changes_file, read_config
 from lazygumbel.live.rows import Change
 from lazygumbel.live.segment import Segment
+from lazygumbel.live.standard import Standard
 
 __all__ = ["Log", "packed_size", "read_changes"]
 
@@ -65,18 +66,31 @@ def _unpacked(content: bytes) -> Change:
     return Change(pieces[0].astype(np.int64), pieces[1].astype(np.int64), rows, called)
 
 
-def _record(log: bytes, start: int, number: int | None) -> tuple[bytes, int, int] | None:
-    """The content of the record at `start`, where it ends, and its number; None if there is none of this number."""
-    try:
-        mark, length, content_sum, found, head_sum = _HEAD.unpack_from(log, start)
-    except error:
-        return None
-    first = start + _HEAD.size
-    head = log[start : first - 4]
-    if mark != _MARK or crc32(head) != head_sum or number not in (None, found) or first + length > len(log):
-        return None
-    content = log[first : first + length]
-    return (content, first + length, found) if crc32(content) == content_sum else None
+class _Head(NamedTuple):
+    """Of a record."""
+
+    number: int
+    first: int
+    """Where its content begins,"""
+    last: int
+    """and ends, if all of it is there."""
+    content_sum: int
+
+    @classmethod
+    def at(cls, log: bytes, start: int) -> "_Head | None":
+        """None if there is none."""
+        try:
+            mark, length, content_sum, number, head_sum = _HEAD.unpack_from(log, start)
+        except error:
+            return None
+        first = start + _HEAD.size
+        whole = mark == _MARK and crc32(log[start : first - 4]) == head_sum
+        return cls(number, first, first + length, content_sum) if whole else None
+
+    def content(self, log: bytes) -> bytes | None:
+        """None if it is torn or damaged."""
+        found = log[self.first : self.last]
+        return found if self.last <= len(log) and crc32(found) == self.content_sum else None
 
 
 def read_changes(path: Path, data: str) -> tuple[list[Change], int]:
@@ -88,17 +102,20 @@ def read_changes(path: Path, data: str) -> tuple[list[Change], int]:
         return [], 0
     changes: list[Change] = []
     end = 0
-    while (record := _record(log, end, len(changes) + 1)) is not None:
+    head = _Head.at(log, end)
+    while head is not None and head.number == len(changes) + 1 and (content := head.content(log)) is not None:
         try:
-            changes.append(_unpacked(record[0]))
+            changes.append(_unpacked(content))
         except (ValueError, error) as wrong:
             raise ValueError(f"{file}: record {len(changes) + 1} cannot be read ({wrong})") from None
-        end = record[1]
-    later = log.find(_MARK, end)
+        end = head.last
+        head = _Head.at(log, end)
+    later = log.find(_MARK, end if head is None else head.last)  # what it holds may look like records
     while later >= 0:
-        if (record := _record(log, later, None)) is not None and record[2] > len(changes):
+        found = _Head.at(log, later)
+        if found is not None and found.number > len(changes) and found.content(log) is not None:
             raise ValueError(
-                f"{file}: record {len(changes) + 1} is damaged, but record {record[2]} is not; restore the file, or "
+                f"{file}: record {len(changes) + 1} is damaged, but record {found.number} is not; restore the file, or "
                 "cut it off at byte "
                 f"{end} to lose what came after"
             )
@@ -111,12 +128,13 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.save: Callable[[Segment, int], None] | None = None
+        self.save: Callable[[Segment, int, Standard | None], None] | None = None
         """Writes a model to the folder."""
         self._stack = ExitStack()
         self._stream: IO[bytes] | None = None
         self._data = ""
         self._end = self._number = 0
+        self._process = os.getpid()
         read_config(path)  # nothing is locked where there is no model
         self._stack.enter_context(only_writer(path))
 
@@ -133,24 +151,22 @@ class Log:
 
     def append(self, change: Change) -> None:
         """On disk when this returns; nothing has happened when it fails."""
-        if self._stream is None:
-            raise ValueError("the model was closed; open it again with LogLinear.load(path, mode='r+')")
-        record = _packed(change, self._number + 1)
+        stream, record = self._own(), _packed(change, self._number + 1)
         try:
-            self._stream.write(record)
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
+            stream.write(record)
+            stream.flush()
+            os.fsync(stream.fileno())
+            self._end, self._number = self._end + len(record), self._number + 1
         except BaseException:
             self._undo()
             raise
-        self._end, self._number = self._end + len(record), self._number + 1
 
-    def compacted(self, segment: Segment, size: int) -> None:
+    def compacted(self, segment: Segment, size: int, built: Standard | None) -> None:
         """All rows are in this segment: it takes the place of the folder's data, to which no log belongs yet."""
-        if self._stream is None or self.save is None:
-            raise ValueError("the model was closed; open it again with LogLinear.load(path, mode='r+')")
+        self._own()
+        assert self.save is not None
         try:
-            self.save(segment, size)
+            self.save(segment, size, built)
         finally:  # what fails after the new data is in place must not leave us writing to the log of the old
             data = str(read_config(self.path)["data"])
             if data != self._data:
@@ -163,6 +179,15 @@ class Log:
             self._stream = None
         self._stack.close()
 
+    def _own(self) -> IO[bytes]:
+        """Where to write, which only the process may that opened the log: a fork of it would write there too."""
+        if self._stream is None or self._process != os.getpid():
+            raise ValueError(
+                "the model was closed, or opened by the process that this one was forked from; open it again with "
+                "LogLinear.load(path, mode='r+')"
+            )
+        return self._stream
+
     def _undo(self) -> None:
         """Take back what was written of a record; a log where that fails takes no more of them."""
         stream, self._stream = self._stream, None
@@ -171,8 +196,8 @@ class Log:
         with suppress(OSError):
             stream.close()  # may write what is left in its buffer
         with suppress(OSError):
+            os.truncate(stream.name, self._end)
             self._stream = Path(stream.name).open("ab")  # noqa: SIM115  # kept open, as the one before
-            os.ftruncate(self._stream.fileno(), self._end)
             os.fsync(self._stream.fileno())
 
 

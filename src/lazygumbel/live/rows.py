@@ -3,23 +3,25 @@
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from math import sqrt
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.checks import plain_array
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.live.building import merge, rebuild
 from lazygumbel.live.features import LiveNames
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
+from lazygumbel.live.sources import largest_square
+from lazygumbel.live.standard import Standard
 from lazygumbel.live.tail import Tail
 from lazygumbel.progress import Progress, Silent
 from lazygumbel.rows.names import Names
 
-__all__ = ["Change", "Journal", "Live", "check_rows", "first_segment"]
+__all__ = ["Change", "Journal", "Live", "check_names", "check_rows", "first_segment"]
 
 Ints = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -50,7 +52,7 @@ class Journal(Protocol):
         """On disk when this returns; nothing has happened when it fails."""
         ...
 
-    def compacted(self, segment: Segment, size: int) -> None:
+    def compacted(self, segment: Segment, size: int, built: Standard | None) -> None:
         """The segment holds all rows: it is on disk, and the log is empty, when this returns."""
         ...
 
@@ -58,9 +60,11 @@ class Journal(Protocol):
 class Live:
     """Rows that come and go."""
 
-    def __init__(self, base: Segment, size: int) -> None:
+    def __init__(self, base: Segment, size: int, built: Standard | None = None) -> None:
         self.base = base
         """What was built; other segments share its rotation and its means."""
+        self.built = built or Standard.of(base)
+        """How rows lay in these cells when they were trained; None without cells."""
         self.added, self.removed = 0, 0
         """Rows that came and went since."""
         self.journal: Journal | None = None
@@ -74,16 +78,16 @@ class Live:
         with self._writing:
             now = self.snapshot
             found = check_rows(rows, now.d)
-            called = _check_names(names, len(found), named=now.tail.names is not None)
+            called = check_names(names, len(found), named=now.tail.names is not None)
             ids = np.arange(now.size, now.size + len(found))
             self._make(Change(ids[:0], ids, found, called))
             return ids
 
-    def remove(self, ids: npt.ArrayLike) -> None:
-        """Remove rows, all or none of them."""
+    def remove(self, ids: npt.ArrayLike, *, last: bool = False) -> None:
+        """Remove rows, all or none of them; the `last` one only where others hold more."""
         with self._writing:
             gone = self._distinct(ids)
-            if len(gone) == self.snapshot.n:
+            if len(gone) == self.snapshot.n and not last:
                 raise ValueError(f"ids are all {len(gone)} rows of the model; at least one must be left")
             self._make(Change(gone, gone[:0], np.empty((0, self.snapshot.d), dtype=np.float32), None))
 
@@ -102,11 +106,11 @@ class Live:
             if self._ahead:
                 raise ValueError("the log holds a change that was not made here; load the model again")
             now = self.snapshot
-            merged = self.settle(now, progress, anew=anew)
+            merged = self.settle(now, progress, anew=anew).as_build()
+            built = Standard.of(merged) if anew else self.standard(now)
             if self.journal is not None:
-                self.journal.compacted(merged, now.size)
-            merged.built, merged.cells = True, None
-            self.base, self.added, self.removed = merged, 0, 0
+                self.journal.compacted(merged, now.size, built)
+            self.base, self.built, self.added, self.removed = merged, built, 0, 0
             self.snapshot = Snapshot((merged,), self._tail(merged), now.size)
 
     @property
@@ -123,6 +127,10 @@ class Live:
             now = self.snapshot
             self.base = self.base.under(index)
             self.snapshot = Snapshot((self.base,), now.tail, now.size)
+
+    def standard(self, snapshot: Snapshot) -> Standard | None:
+        """What the drift of these rows is measured against when they lie under one index."""
+        return None if self.built is None else self.built.among(self.base, snapshot.parts)[0]
 
     def settle(self, snapshot: Snapshot, progress: Progress, *, anew: bool = False) -> Segment:
         """All rows of a snapshot in one segment; or in cells that are trained anew."""
@@ -142,8 +150,19 @@ class Live:
         return other
 
     def replay(self, change: Change) -> None:
-        """Make a change again that is on disk already."""
+        """Make a change again that is on disk already; `ValueError` if it is none that can have been made here."""
         with self._writing:
+            removed, ids, now = change.removed, change.ids, self.snapshot
+            if len(ids):
+                check_rows(change.rows, now.d)
+                check_names(change.names, len(ids), named=now.tail.names is not None)
+            if len(removed):
+                self._distinct(removed)
+            if len(removed) - len(ids) >= now.n:
+                raise ValueError("no row would be left")
+            expected = removed if len(removed) else np.arange(now.size, now.size + len(ids))
+            if len(ids) and not np.array_equal(ids, expected):
+                raise ValueError("ids are neither those that lost their rows nor the next ones")
             self._apply(change)
 
     def _make(self, change: Change) -> None:
@@ -151,28 +170,26 @@ class Live:
             return
         if self._ahead:
             raise ValueError("the log holds a change that was not made here, for want of memory or time; load it again")
-        if self.journal is None:
-            self._apply(change)
-            return
-        self.journal.append(change)
-        self._ahead = True  # until it is made here too: ids that were logged must not be given again
+        if self.journal is not None:
+            self._ahead = True  # until it is made here too: ids that were logged must not be given again
+            try:
+                self.journal.append(change)
+            except BaseException:
+                self._ahead = False
+                raise
         self._apply(change)
         self._ahead = False
 
     def _apply(self, change: Change) -> None:
-        now = self._without(self.snapshot, change.removed)
-        size = now.size
-        if len(change.ids):
-            now = self._plus(now, change)
-            size = max(size, int(change.ids[-1]) + 1)  # new ids ascend, and others were given before
+        now = self.snapshot
+        if len(change.removed):
+            now = self._without(now, change.removed)
+        self.snapshot = self._plus(now, change) if len(change.ids) else now
         self.removed += len(change.removed)
         self.added += len(change.ids)
-        self.snapshot = Snapshot(now.segments, now.tail, size)
 
     @staticmethod
     def _without(now: Snapshot, ids: Ints) -> Snapshot:
-        if not len(ids):
-            return now
         part_of, places = now.find(ids)
         segments, tail = list(now.segments), now.tail
         for p, part in enumerate(now.parts):
@@ -187,13 +204,14 @@ class Live:
 
     def _plus(self, now: Snapshot, change: Change) -> Snapshot:
         rows, ids, names = change.rows, change.ids, change.names
-        longest = sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64).max())
+        longest = largest_square(rows) ** 0.5
+        size = max(now.size, int(ids[-1]) + 1)  # new ids ascend, and others were given before
         if len(ids) <= now.tail.left:
-            return Snapshot(now.segments, now.tail.plus(rows, ids, names, longest), now.size)
+            return Snapshot(now.segments, now.tail.plus(rows, ids, names, longest), size)
         whole = Tail(rows, ids, names, len(ids), longest)
-        return self._sealed(now, [now.tail, whole])
+        return self._sealed(now, [now.tail, whole], size)
 
-    def _sealed(self, now: Snapshot, tails: Sequence[Tail]) -> Snapshot:
+    def _sealed(self, now: Snapshot, tails: Sequence[Tail], size: int) -> Snapshot:
         """The rows of tails in a segment, together with those of segments that are not much larger."""
         kept = [segment for segment in now.segments if segment.count]
         taken = [tail.segment() for tail in tails if tail.live]
@@ -206,7 +224,7 @@ class Live:
             taken.append(kept.pop())
             count += taken[-1].count
         new = merge(taken, self.base, self._rng, _SILENT).beside(self.base)
-        return Snapshot((*kept, new), self._tail(self.base), now.size)
+        return Snapshot((*kept, new), self._tail(self.base), size)
 
     def _shown_base(self, segments: Sequence[Segment]) -> Segment | None:
         """What is left of the build."""
@@ -233,13 +251,16 @@ class Live:
 
 def check_rows(rows: npt.ArrayLike, d: int) -> Vectors:
     """Rows of shape (m, d), float32, finite: the first that is not is named by its number."""
-    array: npt.NDArray[Any] = np.asarray(rows)
+    array = plain_array(rows, "rows")
     if array.ndim != 2 or array.shape[1] != d:
         raise ValueError(f"rows must have shape (m, {d}), not {array.shape}")
     if array.dtype.kind not in "fiub":
         raise ValueError(f"rows must hold real numbers, not dtype {array.dtype}")
-    with np.errstate(over="ignore"):
-        found = np.array(array, dtype=np.float32, order="C")
+    if array.dtype == np.float32:
+        found = np.array(array, order="C")
+    else:
+        with np.errstate(over="ignore"):
+            found = np.array(array, dtype=np.float32, order="C")
     finite = np.isfinite(found)
     if not finite.all():
         wrong = int(np.argmin(finite.all(axis=1)))
@@ -247,7 +268,8 @@ def check_rows(rows: npt.ArrayLike, d: int) -> Vectors:
     return found
 
 
-def _check_names(names: Iterable[str] | None, count: int, *, named: bool) -> list[str] | None:
+def check_names(names: Iterable[str] | None, count: int, *, named: bool) -> list[str] | None:
+    """One for each row, where rows have names."""
     if not named:
         if names is not None:
             raise ValueError("names: the rows of this model have no names; add rows without")

@@ -137,6 +137,12 @@ class Segment:
         shared = np.array_equal(mine.partition.means, theirs.partition.means[cells])
         return self.under(mine.in_cells_of(cells)) if shared else self
 
+    def as_build(self) -> "Segment":
+        """The same rows, as others will lie beside them."""
+        other = copy(self)
+        other.built, other.cells = True, None
+        return other
+
     def under(self, index: PartitionIndex) -> "Segment":
         """The same rows under another index; none of them was removed."""
         other = copy(self)

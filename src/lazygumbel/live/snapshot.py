@@ -35,7 +35,7 @@ class Snapshot:
     @cached_property
     def max_norm(self) -> float:
         """Of the longest row, or more."""
-        return max(part.index.features.max_norm for part in self.parts)
+        return max((part.index.features.max_norm for part in self.parts), default=0.0)
 
     @property
     def n(self) -> int:
@@ -56,7 +56,7 @@ class Snapshot:
     @cached_property
     def ids(self) -> Ints:
         """Of all rows, ascending."""
-        return np.sort(np.concatenate([part.ids[part.kept] for part in self.parts]))
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(part.ids[part.kept] for part in self.parts)]))
 
     def find(self, ids: Ints) -> tuple[Ints, Ints]:
         """For each id its part, -1 where there is no such row any more, and its place in that part."""

@@ -152,6 +152,9 @@ def in_pieces(function: Callable[[slice], R], count: int) -> Iterator[R]:
 
 def largest_square(rows: Vectors) -> float:
     """Of the norms of some rows."""
+    if len(rows) == 1:  # in a quarter of the time
+        wide = rows[0].astype(np.float64)
+        return float(np.dot(wide, wide))
     with np.errstate(over="ignore", under="ignore"):
         found = float(np.einsum("nd,nd->n", rows, rows).max(initial=0.0))
     if 1e-30 < found < 1e38:

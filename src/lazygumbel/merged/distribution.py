@@ -14,9 +14,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
 from lazygumbel.merged.parts import Answers, Each, Part, Places, one_by_one
-from lazygumbel.merged.spreading import along, spread_draws, spread_estimate, spread_ordered, spread_top
+from lazygumbel.merged.scattering import scatter_draws, scatter_estimate, scatter_ordered, scatter_top
 from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
 from lazygumbel.methods.keyed import keyed_within
 from lazygumbel.methods.slate import chained, check_slates
@@ -26,8 +27,6 @@ from lazygumbel.verbs import Rng, Verbs
 
 __all__ = ["MergedDistribution"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R", Draws, OrderedDraws, Estimate, TopK)
 
@@ -92,7 +91,7 @@ class MergedDistribution(Verbs):
             found = answers.sample(count, method=keyed_within(chosen, ids), rng=rngs[p], exclude=excluded)
             return replace(found, ids=ids[found.ids])
 
-        found = reduce(Draws.merge, self._ask(ask, spread_draws, self._left_out(exclude)))
+        found = reduce(Draws.merge, self._ask(ask, scatter_draws, self._left_out(exclude)))
         return self._shaped(found, ids=shape + self.batch_shape, values=shape + self.batch_shape)
 
     def sample_without_replacement(
@@ -112,8 +111,8 @@ class MergedDistribution(Verbs):
             found = answers.sample_without_replacement(k, method=own, rng=rngs[p], exclude=excluded)
             return replace(found, ids=ids[found.ids])
 
-        found = reduce(OrderedDraws.merge, self._ask(ask, spread_ordered, left_out, size))
-        shape = along(self.batch_shape, size)
+        found = reduce(OrderedDraws.merge, self._ask(ask, scatter_ordered, left_out, size))
+        shape = (size, *self.batch_shape)
         return self._shaped(found, ids=shape, logits=shape, values=shape, threshold=self.batch_shape)
 
     def log_partition(
@@ -224,7 +223,7 @@ class MergedDistribution(Verbs):
             found = answers.top_k(count, exclude=excluded)
             return replace(found, ids=self._parts[p].ids[found.ids])
 
-        found = reduce(TopK.merge, self._ask(ask, spread_top, left_out, k))
+        found = reduce(TopK.merge, self._ask(ask, scatter_top, left_out, k))
         shape, batch = (*self.batch_shape, width), self.batch_shape
         ids, scores = found.ids[:, :width].reshape(shape), found.scores[:, :width].reshape(shape)
         rows, bound = found.rows.reshape(batch), found.bound.reshape(batch)
@@ -236,7 +235,7 @@ class MergedDistribution(Verbs):
         exclude: Exclude,
         method: object,
     ) -> Estimate:
-        found = self._ask(ask, spread_estimate, self._left_out(exclude))
+        found = self._ask(ask, scatter_estimate, self._left_out(exclude))
         if any(one.moments is None for one in found):
             raise ValueError(f"method: {method!r} cannot answer for rows that lie in {len(self._parts)} parts")
         merged = reduce(Estimate.merge, found)
@@ -248,7 +247,7 @@ class MergedDistribution(Verbs):
     def _ask(
         self,
         ask: Callable[[int, Answers, Exclude, int], R],
-        spread: Callable[[Sequence[tuple[Ints, R]], int, int], R],
+        scatter: Callable[[Sequence[tuple[Ints, R]], int, int], R],
         left_out: "list[tuple[Ints, ...]] | None",
         most: int = 1,
     ) -> list[R]:
@@ -256,6 +255,8 @@ class MergedDistribution(Verbs):
         left, size = self._left(left_out), len(self._thetas)
 
         def of_part(p: int) -> R | None:
+            if not self._parts[p].count:
+                return None
             excluded: tuple[Ints, ...] | None = None if left_out is None else left_out[p]
             groups = _groups(np.minimum(left[p], most))
             if not size or (len(groups) == 1 and groups[0][1] == most):
@@ -267,7 +268,7 @@ class MergedDistribution(Verbs):
                     some = None if excluded is None else tuple(excluded[b] for b in each)
                     answers = self._parts[p](self._thetas[thetas], temperature=self.temperature)
                     found.append((thetas, ask(p, answers, _given(some), count)))
-            return spread(found, size, most) if found else None
+            return scatter(found, size, most) if found else None
 
         return [found for found in self._each(of_part, range(len(self._parts))) if found is not None]
 

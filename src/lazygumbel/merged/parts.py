@@ -6,14 +6,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 
 __all__ = ["Answers", "Directory", "Each", "Part", "Places", "one_by_one"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
@@ -74,7 +73,7 @@ class Part(Protocol):
         """How many rows can be drawn."""
         ...
 
-    def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> Answers:
+    def __call__(self, theta: Vectors, *, temperature: float) -> Answers:
         """The distribution over these rows at thetas (B, d)."""
         ...
 

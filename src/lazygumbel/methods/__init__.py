@@ -1,6 +1,6 @@
 """Methods: one algorithm a file, each a small object that owns its knobs."""
 
-from lazygumbel.methods.base import Estimator, Normaliser, OrderedSampler, Query, Sampler
+from lazygumbel.methods.base import Estimator, Headed, Normaliser, OrderedSampler, Query, Raced, Sampler
 from lazygumbel.methods.bounded import Bounded
 from lazygumbel.methods.calibrated import Calibrated
 from lazygumbel.methods.exhaustive import Exhaustive
@@ -18,11 +18,13 @@ __all__ = [
     "Exhaustive",
     "FixedCutoff",
     "Frozen",
+    "Headed",
     "Keyed",
     "LazyGumbel",
     "Normaliser",
     "OrderedSampler",
     "Query",
+    "Raced",
     "Sampler",
     "TopKOnly",
     "UniformTail",

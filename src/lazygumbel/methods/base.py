@@ -7,31 +7,34 @@ looks at some rows and returns weighted sums (`Moments`), from which log Z, expe
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import nan
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel._support.checks import check_temperature, check_vectors, longest_vector
 from lazygumbel.indexes import Index
 from lazygumbel.results import Draws, Estimate, Grounds, Moments, OrderedDraws
 from lazygumbel.rows.features import Features
 
 __all__ = [
+    "Accuracy",
     "Dense",
     "Estimator",
     "Function",
+    "Headed",
     "Kept",
     "Normaliser",
     "OrderedSampler",
     "Phi",
     "Query",
+    "Raced",
     "Sampler",
     "Seen",
 ]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 Function = Callable[[Ints, Floats], Floats]
 """Values of f at rows: (ids, logits) -> (m,) or (m, p), float64."""
@@ -56,7 +59,7 @@ class Dense(NamedTuple):
     """Logits of a block of rows for every theta, (B, m); excluded rows are minus infinity."""
 
     ids: Ints
-    rows: npt.NDArray[np.float32]
+    rows: Vectors
     logits: Floats
 
 
@@ -78,7 +81,7 @@ class Query:
     """The model at a batch of thetas, (B, d), checked at the boundary."""
 
     index: Index
-    thetas: npt.NDArray[np.float32]
+    thetas: Vectors
     temperature: float
     excluded: tuple[Ints, ...]
     """For each theta the ids left out, sorted and distinct; at least one row is left."""
@@ -116,7 +119,7 @@ class Query:
             return int(self.can_draw(b, self.kept[b].ids).sum())
         return self.features.live - len(self.excluded[b])
 
-    def can_draw(self, b: int, ids: Ints) -> npt.NDArray[np.bool_]:
+    def can_draw(self, b: int, ids: Ints) -> Mask:
         """Which of these rows are neither excluded nor truncated for theta b."""
         allowed = np.isin(ids, self.excluded[b], invert=True)
         return allowed if self.kept is None else allowed & np.isin(ids, self.kept[b].ids)
@@ -185,4 +188,35 @@ class Normaliser(Protocol):
 
     def log_partition(self, query: Query, rng: np.random.Generator) -> Estimate:
         """log Z for each theta, shape (B,)."""
+        ...
+
+
+class Accuracy(NamedTuple):
+    """Of draws at one theta, from all logits."""
+
+    miss: float
+    """Probability that the row that should win is not looked at."""
+    bound: float = nan
+    """What the paper allows it; not a number where it says nothing."""
+
+
+@runtime_checkable
+class Headed(Sampler, Protocol):
+    """A sampler that looks at the best rows, and at some others by chance, with a closed form of what it misses."""
+
+    def head_size(self, n: int) -> int:
+        """How many rows it asks an index of n rows for."""
+        ...
+
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:
+        """At one theta: all logits, which rows the index found, and the smallest logit of these."""
+        ...
+
+
+@runtime_checkable
+class Raced(Sampler, Protocol):
+    """A sampler that is wrong where a logit exceeds its ceiling, and nowhere else."""
+
+    def ceilings(self, query: Query, seed: int) -> Floats:
+        """Of the logits of one theta, by id, as draws with this seed have them; infinite where rows are scored."""
         ...

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.methods.base import Function, Phi, Query
 from lazygumbel.methods.draw import Candidates, order_draws
 from lazygumbel.methods.gumbel import gumbel
@@ -20,9 +20,6 @@ from lazygumbel.rows.features import Features
 
 __all__ = ["draw_densely", "finish", "order_densely", "patience_of", "sum_densely"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 
 _STRIPE = 1024
 _SCORES_AT_ONCE = 2**20
@@ -46,11 +43,11 @@ def draw_densely(query: Query, size: int, rng: np.random.Generator) -> Draws:
     shift, masses = _stripe_masses(query)
     positions = np.empty((size, query.size), dtype=np.int64)
     for b, mass in enumerate(masses):
-        stripes = _pick(mass, size, rng)
+        stripes = _draw_indices(mass, size, rng)
         for stripe in np.unique(stripes):
             chosen = np.flatnonzero(stripes == stripe)
             weights = _stripe_weights(query, b, int(stripe))
-            positions[chosen, b] = stripe * _STRIPE + _pick(weights, len(chosen), rng)
+            positions[chosen, b] = stripe * _STRIPE + _draw_indices(weights, len(chosen), rng)
     order = query.features.order
     with np.errstate(divide="ignore"):
         log_z = shift + np.log(masses.sum(axis=1))
@@ -162,7 +159,7 @@ def _stripe_weights(query: Query, b: int, stripe: int) -> Floats:
     return np.exp(logits - logits.max())
 
 
-def _pick(weights: Floats, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _draw_indices(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
     """Indices drawn in proportion to the weights, by the inverse CDF."""
     ends: Floats = np.cumsum(weights)
     targets: Floats = rng.random(size) * ends[-1]

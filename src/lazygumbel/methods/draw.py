@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.head import Head
@@ -21,8 +21,6 @@ __all__ = [
     "uniform_outside",
 ]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 2**20
 

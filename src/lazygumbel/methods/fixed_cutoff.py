@@ -1,23 +1,25 @@
 """`FixedCutoff`: Algorithm 2. A constant Gumbel cutoff that l of n Gumbels exceed on average.
 
 Exact with probability at least 1 - exp(-(k l / n) e^-gap), see `budgets.sampling_budget`; its true miss probability
-for a given theta has a closed form, see `audit`.
+for a given theta has a closed form, `miss_fixed`.
 """
 
 from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.budgets import sampling_budget
-from lazygumbel.methods.base import Query
-from lazygumbel.methods.draw import lazy_tail, softmax_draws
+from lazygumbel.methods.base import Accuracy, Query
+from lazygumbel.methods.draw import lazy_tail, log_sum_exp, softmax_draws
 from lazygumbel.methods.gumbel import cutoff_of_rate
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import EXACT, Draws, Reason, grounds
 
-__all__ = ["FixedCutoff"]
+__all__ = ["FixedCutoff", "miss_fixed", "paper_bound"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,58 @@ class FixedCutoff:
         bound = np.array([self.delta if reason is Reason.BUDGET else np.nan for reason in reasons], dtype=np.float64)
         return Draws(ids, values, rows, grounds(reasons), bound)
 
+    def head_size(self, n: int) -> int:
+        """Of n rows."""
+        return self.budget(n)[0]
+
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:  # noqa: ARG002  # the cutoff is fixed
+        """Its miss probability, and the bound that the paper computes."""
+        cutoff = self.cutoff(len(logits))
+        return Accuracy(miss_fixed(logits, head, cutoff), paper_bound(logits, head, cutoff))
+
     def _reason(self, query: Query, b: int, head: Head) -> Reason:
         if self.cutoff(query.features.n) == -np.inf or len(head.ids) == query.left(b):
             return Reason.EVERY_ROW
         if not head.exact:
             return Reason.INDEX
         return Reason.NO_BUDGET if self.delta is None else Reason.BUDGET
+
+
+def miss_fixed(logits: Floats, looked_at: Mask, cutoff: npt.ArrayLike) -> float:
+    """Miss probability of a fixed Gumbel cutoff B, a scalar or one a row: rows not in `looked_at` are seen if G_i > B.
+
+    Row i wins with p_i; it was not seen if V - y_i <= B, of probability exp(-exp(log Z - y_i - B)).
+    """
+    log_z = log_sum_exp(logits)
+    with np.errstate(over="ignore", under="ignore"):
+        unseen = np.exp(-np.exp(log_z - logits - np.asarray(cutoff, dtype=np.float64)))
+        return float((np.exp(logits - log_z) * unseen)[~looked_at].sum())
+
+
+def paper_bound(logits: Floats, head: Mask, cutoff: float) -> float:
+    """The paper's own bound on the failure of Algorithm 2 (section 4.2.1), optimised over its threshold x.
+
+    Right if some head row exceeds x and no unseen row does. The first has probability 1 - exp(-Z_S e^-x); tail row i
+    breaks the second if x - y_i < G_i <= B, of probability F(B) - F(x - y_i), independently. One minus the product is
+    the bound; never below `miss_fixed`.
+    """
+    head_mass, tail = log_sum_exp(logits[head]), logits[~head]
+    cutoff = min(cutoff, 700.0)  # e^-700 is as good as zero, and finite
+    with np.errstate(over="ignore"):
+        rate = np.exp(-cutoff)
+
+    def bound(x: float) -> float:
+        over = tail[tail > x - cutoff] - x + cutoff
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            # Without cancellation, so that it stays above a miss of 1e-40: F(B) - F(B - over) = F(B) (1 - e^...).
+            broken = -np.exp(-rate) * np.expm1(-rate * np.expm1(over))
+            empty = np.exp(head_mass - x)  # no head row exceeds x with probability exp(-empty)
+            log_head = np.log1p(-np.exp(-empty)) if empty > 0.7 else np.log(-np.expm1(-empty))
+            return max(0.0, float(-np.expm1(log_head + np.log1p(-broken).sum())))
+
+    best, step = head_mass, 1.0
+    for _ in range(6):  # the bound is smooth in x but not always convex: a grid, refined about its best point
+        grid: list[float] = (best + step * np.arange(-8, 9)).tolist()
+        best = min(grid, key=bound)
+        step /= 8
+    return bound(best)

@@ -8,9 +8,9 @@ tiny.
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cutoff_of_rate", "gumbel", "gumbel_above", "gumbel_max", "tail_count", "tail_probability"]
+from lazygumbel._support.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
+__all__ = ["cutoff_of_rate", "gumbel", "gumbel_above", "gumbel_max", "tail_count", "tail_probability"]
 
 
 def gumbel(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Floats:
@@ -46,7 +46,7 @@ def gumbel_above(rng: np.random.Generator, cutoff: npt.ArrayLike, shape: int | t
     return np.maximum(values, low)
 
 
-def tail_count(rng: np.random.Generator, n: npt.ArrayLike, cutoff: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def tail_count(rng: np.random.Generator, n: npt.ArrayLike, cutoff: npt.ArrayLike) -> Ints:
     """How many of n standard Gumbels exceed `cutoff`: Binomial(n, Pr(G > cutoff))."""
     return np.asarray(rng.binomial(np.asarray(n, dtype=np.int64), tail_probability(cutoff)), dtype=np.int64)
 

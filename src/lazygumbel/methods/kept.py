@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from math import nan, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel.methods.base import Function, Kept, Query, Seen
 from lazygumbel.methods.draw import Candidates, order_draws, softmax_draws
@@ -14,8 +13,6 @@ from lazygumbel.methods.weighing import stack, weigh
 from lazygumbel.results import EXACT, Draws, OrderedDraws, Reason, grounds_by_bound
 
 __all__ = ["OverKept"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

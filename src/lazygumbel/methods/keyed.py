@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count
 from lazygumbel.methods.base import Query
 from lazygumbel.methods.draw import Candidates, order_draws
@@ -19,8 +20,6 @@ from lazygumbel.results import EXACT, Draws, OrderedDraws
 
 __all__ = ["Keyed", "keyed_within"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 
 _NOISE_AT_ONCE = 2**20

@@ -10,15 +10,23 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel._support.checks import check_count, check_number
-from lazygumbel.methods.base import Query
-from lazygumbel.methods.draw import Candidates, distinct_outside, lazy_tail, order_draws, softmax_draws
+from lazygumbel.methods.base import Accuracy, Query
+from lazygumbel.methods.draw import (
+    Candidates,
+    distinct_outside,
+    lazy_tail,
+    log_sum_exp,
+    order_draws,
+    softmax_draws,
+)
 from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.gumbel import gumbel, gumbel_above, tail_count, tail_probability
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason, grounds
 
-__all__ = ["LazyGumbel"]
+__all__ = ["LazyGumbel", "miss_adaptive"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class LazyGumbel:
 
     def sample(self, query: Query, size: int, rng: np.random.Generator) -> Draws:
         """Samples that share one retrieval a theta."""
-        heads = find_heads(query, self.k or ceil(sqrt(query.features.n)))
+        heads = find_heads(query, self.head_size(query.features.n))
         ids = np.empty((size, query.size), dtype=np.int64)
         values = np.empty((size, query.size))
         rows = np.array([head.rows for head in heads], dtype=np.int64)
@@ -68,6 +76,14 @@ class LazyGumbel:
             candidates.append(found.plus(tail))
         return order_draws(candidates, size, rows, _grounds(heads))
 
+    def head_size(self, n: int) -> int:
+        """Of n rows."""
+        return self.k or ceil(sqrt(n))
+
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:
+        """Its miss probability."""
+        return Accuracy(miss_adaptive(logits, head, floor, self.gap))
+
     def _tail_above(self, query: Query, b: int, head: Head, cutoff: float, rng: np.random.Generator) -> Candidates:
         """All tail rows whose Gumbel exceeds the cutoff."""
         n, taken = query.features.n, head.taken(query.excluded[b])
@@ -87,3 +103,20 @@ class LazyGumbel:
 def _grounds(heads: list[Head]) -> Grounds:
     sure = [head.exact or head.floor == -np.inf for head in heads]
     return grounds(Reason.NONE_MISSED if exact else Reason.INDEX for exact in sure)
+
+
+def miss_adaptive(logits: Floats, head: Mask, floor: float, gap: float = 0.0) -> float:
+    """Miss probability of Algorithm 1: its cutoff is B = M - floor - gap, M the largest perturbed logit of the head.
+
+    Only a tail row with excess e = y_i - floor - gap > 0 can be missed: when it wins with value V and yet V - y_i <=
+    B, that is M >= V - e. Given V, M is Gumbel(log Z_S) conditioned below V, so that this has probability 1 - exp(-Z_S
+    e^-V (e^e - 1)); averaged over V, with e^-V = Exponential / Z, it is 1 - 1 / (1 + h (e^e - 1)), h = Z_S / Z.
+    """
+    log_z = log_sum_exp(logits)
+    log_share = log_sum_exp(logits[head]) - log_z
+    tail = logits[~head]
+    excess = np.maximum(tail - floor - gap, 0.0)
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        # In logs: a row far above a bad head makes h vanish and e^e overflow, while their product stays finite.
+        log_grown = log_share + excess + np.log(-np.expm1(-excess))
+        return float((np.exp(tail - log_z) / (1.0 + np.exp(-log_grown))).sum())

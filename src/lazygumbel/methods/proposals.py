@@ -9,9 +9,9 @@ from math import ceil, expm1, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.kernels.batches import Sample
@@ -21,8 +21,6 @@ from lazygumbel.methods.racing import LN2, for_each_theta
 
 __all__ = ["Proposed", "propose"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _DENSE_SHARE = 0.25
 """Of the rows: a theta that asks for more, to be estimated well enough, gets a dense pass."""
@@ -54,7 +52,7 @@ def propose(query: Query, rel_err: float, rng: np.random.Generator) -> list[Prop
 
 
 def _propose(index: PartitionIndex, query: Query, b: int, rel_err: float, seeds: Sequence[int]) -> Proposed:
-    asked = index.estimate(query.temperature, for_sums(query.features.d, index.coder.parts, rel_err))
+    asked = index.estimate(query.temperature, for_sums(query.features.d, index.parts, rel_err))
     excluded, shared = index.slots(query.excluded[b]), index.shares(query.size)
     with index.enter(query.thetas[b], asked, seed=seeds[0], excluded=excluded, shared=shared) as entered:
         run, race = entered.run, entered.run.race

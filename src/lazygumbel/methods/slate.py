@@ -8,15 +8,12 @@ of Z less the weights of the rows before is taken for it.
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.methods.base import Estimator, Query
 from lazygumbel.results import EXACT, Estimate
 
 __all__ = ["chained", "check_slates", "slate_log_prob"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def slate_log_prob(query: Query, ids: Ints, method: Estimator, rng: np.random.Generator) -> Estimate:

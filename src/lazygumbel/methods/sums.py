@@ -61,7 +61,7 @@ def sum_theta(
 ) -> Summed:
     """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
     features = query.features
-    asked = index.estimate(query.temperature, for_sums(features.d, index.coder.parts, rel_err))
+    asked = index.estimate(query.temperature, for_sums(features.d, index.parts, rel_err))
     theta, rules = (query.thetas[b], index.slots(query.excluded[b])), (rel_err, _DENSE_SHARE * features.n, WIDEST)
     numbers = np.array(seeds, dtype=np.uint64)
     desk = call_helper(index.shares(query.size))
@@ -86,7 +86,7 @@ def _weigh(
         return None
     # Where a few rows hold the mass, pairs may not show how weights in fixed point differ; unless there is one alone.
     first = exp2(min(float(sample.logits[0]) - float(race.state[REFERENCE]), 1000.0))
-    if not (np.ptp(sample.positions) == 0 and first >= (1 - 1e-6) * rest * float(sample.ratios[0])):
+    if not (first >= (1 - 1e-6) * rest * float(sample.ratios[0]) and np.ptp(sample.positions) == 0):
         variance = max(variance, _GRAIN * mean * mean / len(sample.ratios))
     rounding = _ROUNDING * sqrt(features.d) * sampled.norm / query.temperature * features.max_norm
     # In units of the estimate of Z itself, so that nothing overflows.
@@ -111,7 +111,7 @@ def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) ->
 
     None if codes cannot tell, and all rows have to be scored.
     """
-    effort = for_sums(query.features.d, index.coder.parts, 1 / sqrt(size))
+    effort = for_sums(query.features.d, index.parts, 1 / sqrt(size))
     shared = index.shares(query.size)
     with index.enter(query.thetas[0], index.estimate(query.temperature, effort), seed=seed, shared=shared) as entered:
         run = entered.run

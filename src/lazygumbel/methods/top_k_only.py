@@ -6,10 +6,11 @@ Biased: log Z is too small by the mass of the tail, and nothing outside the top 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lazygumbel._support.checks import check_count
-from lazygumbel.methods.base import Function, Query, Seen
-from lazygumbel.methods.draw import softmax_draws
+from lazygumbel.methods.base import Accuracy, Function, Query, Seen
+from lazygumbel.methods.draw import log_sum_exp, softmax_draws
 from lazygumbel.methods.head import Head, find_heads
 from lazygumbel.methods.weighing import stack, weigh
 from lazygumbel.results import Draws, Grounds, Reason, grounds
@@ -43,6 +44,14 @@ class TopKOnly:
         parts = [weigh(head.ids, head.logits, f) for head in heads]
         rows = np.array([head.rows for head in heads], dtype=np.int64)
         return Seen(stack(parts), rows, _grounds(query, heads), np.full(query.size, np.nan))
+
+    def head_size(self, n: int) -> int:  # noqa: ARG002  # the protocol's signature
+        """Of any number of rows."""
+        return self.k
+
+    def accuracy(self, logits: npt.NDArray[np.float64], head: npt.NDArray[np.bool_], floor: float) -> Accuracy:  # noqa: ARG002  # the tail is never looked at
+        """It misses all that is outside the head."""
+        return Accuracy(max(0.0, 1.0 - float(np.exp(log_sum_exp(logits[head]) - log_sum_exp(logits)))))
 
 
 def _grounds(query: Query, heads: list[Head]) -> Grounds:

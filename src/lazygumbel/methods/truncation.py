@@ -17,8 +17,8 @@ from math import exp, log, nan
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.methods.base import Estimator, Kept, Query
 from lazygumbel.methods.head import find_heads
@@ -26,8 +26,6 @@ from lazygumbel.results import Estimate
 
 __all__ = ["Truncation"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _FIRST, _GROWTH = 256, 8
 """How many rows are looked for at first, and by how much longer each next list is."""

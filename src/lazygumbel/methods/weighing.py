@@ -5,16 +5,14 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.results import EXACT, Moments
 
 __all__ = ["WeightedSums", "concatenate", "exact_seen", "stack", "weigh"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _ROWS_AT_ONCE = 4096
 """So many values of f fit in cache."""
@@ -60,7 +58,7 @@ class WeightedSums(NamedTuple):
         return cls(*(np.sum(column, axis=0) for column in zip(*parts, strict=True)))
 
 
-def weigh(ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Function | None) -> Moments:
+def weigh(ids: Ints, logits: Floats, f: Function | None) -> Moments:
     """Exact sums over the given rows of one theta, batch shape (); no rows, or none of weight, sum to zero."""
     shift = logits.max(initial=-np.inf)
     weights = np.exp(logits - (shift if np.isfinite(shift) else 0.0))
@@ -85,7 +83,7 @@ def stack(parts: Sequence[Moments]) -> Moments:
 
 def concatenate(parts: Sequence[Moments]) -> Moments:
     """Moments of shapes (B1,), (B2,) and so on as one."""
-    return _joined(parts, np.concatenate)
+    return parts[0] if len(parts) == 1 else _joined(parts, np.concatenate)
 
 
 def _joined(parts: Sequence[Moments], join: Callable[[list[Floats]], Floats]) -> Moments:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import forms
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.notebook import html_table
 from lazygumbel.results.frames import make_frame
 from lazygumbel.results.reasons import (
@@ -24,8 +25,6 @@ from lazygumbel.results.reasons import (
 
 __all__ = ["NONE", "UNKNOWN", "Claimed", "Naming", "Result", "numbers", "same_batch"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 UNKNOWN: Floats = np.array(np.nan)
 NONE: Ints = np.array(0)

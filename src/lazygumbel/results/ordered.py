@@ -7,13 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import forms
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.results.base import UNKNOWN, Claimed, Naming, same_batch
 from lazygumbel.results.reasons import Grounds
 
 __all__ = ["OrderedDraws"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,13 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import forms
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.results.base import UNKNOWN, Naming, Result, same_batch
 from lazygumbel.results.reasons import Grounds, Reason, grounds_by_bound
 
 __all__ = ["Mode", "TopK"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _NEVER: Floats = np.array(0.0)
 
@@ -27,7 +26,7 @@ class _Ranked(Result):
     allows: ClassVar = "probability that a row was missed"
 
     ids: Ints
-    scores: npt.NDArray[np.float32]
+    scores: Vectors
 
     @property
     def thetas_last(self) -> bool:
@@ -54,7 +53,7 @@ class TopK(_Ranked):
     form: ClassVar = forms.TopK
 
     ids: Ints
-    scores: npt.NDArray[np.float32]
+    scores: Vectors
     rows: Ints
     exact: bool
     k: int
@@ -102,7 +101,7 @@ class Mode(_Ranked):
     form: ClassVar = forms.Mode
 
     ids: Ints
-    scores: npt.NDArray[np.float32]
+    scores: Vectors
     rows: Ints
     bound: Floats
     coverage: float = 1.0

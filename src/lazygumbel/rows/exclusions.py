@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_ids
 
 __all__ = ["Exclude", "exclusions", "whole_array"]
 
-Ints = npt.NDArray[np.int64]
 
 Exclude = npt.ArrayLike | Set[int] | Sequence[npt.ArrayLike | Set[int]] | None
 """Ids (a set will do) or a boolean mask for all thetas, or one of these for each theta."""

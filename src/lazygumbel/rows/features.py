@@ -253,14 +253,7 @@ class Features:
         """The same rows, of which these ones were removed; nothing is copied but what says so."""
         dead = np.zeros(self.n, dtype=np.bool_) if self.dead is None else self.dead.copy()
         dead[self.locate(ids)] = True
-        return Features(
-            self.stored,
-            order=self.order,
-            positions=self.positions,
-            names=self.names,
-            max_norm=self._max_norm,
-            dead=dead,
-        )
+        return self._but(dead=dead)
 
     def unit_norm(self) -> "Features":
         """The rows scaled to length one, in memory. A row of zeros is refused by name."""
@@ -282,13 +275,13 @@ class Features:
         packed = names if isinstance(names, Names) else Names.of(names)
         if len(packed) != self.n:
             raise ValueError(f"names has {len(packed)} entries, but features has {self.n} rows")
-        return Features(
-            self.stored,
-            order=self.order,
-            positions=self.positions,
-            names=packed,
-            max_norm=self._max_norm,
-        )
+        return self._but(names=packed)
+
+    def _but(self, **changed: Any) -> "Features":
+        """The same rows, of which something else is known."""
+        names = ("order", "positions", "names", "dead")
+        known: dict[str, Any] = {name: getattr(self, name) for name in names} | {"max_norm": self._max_norm}
+        return Features(self.stored, **(known | changed))
 
 
 def _map_npy(path: Path) -> npt.NDArray[Any]:

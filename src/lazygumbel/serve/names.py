@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from copy import copy
 from threading import Lock
 from typing import Any
 
@@ -20,45 +21,54 @@ _OPERATOR = re.compile(r"\s+([+-])\s+")
 _BY_ID = re.compile(r"#([0-9]{1,18})")
 _MOST_TERMS = 32
 _LAST = chr(0x10FFFF)
+_SPARE = 4096
+"""Rows that came and are gone, whose names are kept before they are looked for."""
 
 
 class NameTable:
-    """All names that rows have or had. Ids are not given again, nor do they change their names, so that the table only
-    grows: which of its ids are there is a matter of the moment, `number`."""
+    """All names that rows have, or had a while ago. Ids are not given again, nor do they change their names: which of
+    them are there is a matter of the moment, `number`."""
 
-    def __init__(self, ids: Ints, names: Iterable[str]) -> None:
+    def __init__(self, ids: Ints, names: Iterable[str], size: int) -> None:
+        self._size = size
+        """Ids that were given; those that come are not below it."""
         self._first: dict[str, int] = {}
         self._others: dict[str, list[int]] = {}
+        self._new: dict[str, list[int]] = {}
+        """Ids of rows that came, by their names."""
         self._gone: dict[int, int] = {}
+        self._passing = 0
+        """Of these, rows that had come."""
         self._later: list[tuple[str, int]] = []
         self._sorting = Lock()
         held = list(names)
         for i, name in zip(ids.tolist(), held, strict=True):
-            self._put(name, i)
+            if self._first.setdefault(name, i) != i:
+                self._others.setdefault(name, []).append(i)
         keys = [name.casefold() for name in held]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         self._keys, self._ids = [keys[i] for i in order], ids[order]
 
-    def add(self, ids: Ints, names: Iterable[str]) -> None:
-        """Names of rows that came; ids ascend."""
+    def after(self, gone: Ints, came: Ints, names: Iterable[str], number: int) -> "NameTable":
+        """For whoever asks from this moment on: rows are gone, and others came, with ascending ids."""
+        self._gone.update(dict.fromkeys(gone.tolist(), number))
+        self._passing += int(np.count_nonzero(gone >= self._size))
         with self._sorting:
-            for i, name in zip(ids.tolist(), names, strict=True):
-                self._put(name, i)
+            for i, name in zip(came.tolist(), names, strict=True):
+                self._new.setdefault(name, []).append(i)
                 insort(self._later, (name.casefold(), i))
-
-    def remove(self, ids: Ints, number: int) -> None:
-        """Rows that are gone from this moment on."""
-        self._gone.update(dict.fromkeys(ids.tolist(), number))
+        return self._without_passed() if 2 * self._passing > len(self._later) + _SPARE else self
 
     def is_there(self, row: int, number: int, size: int) -> bool:
         """Whether a row is there at a moment at which `size` ids were given."""
         return row < size and self._gone.get(row, number + 1) > number
 
     def find(self, name: str) -> Iterator[int]:
-        """All rows that ever had this name, by id."""
+        """All rows that have this name, or had it, by id."""
         if name in self._first:
             yield self._first[name]
             yield from self._others.get(name, ())
+        yield from self._new.get(name, ())
 
     def beginning_with(self, prefix: str, most: int) -> Ints:
         """Rows whose names begin so, whatever their case: those of an equal name, then at least `most`, by id."""
@@ -75,9 +85,15 @@ class NameTable:
         pieces = ((self._ids[start:equal], new[: past - first]), (longer, new[past - first :]))
         return np.concatenate([np.sort(np.concatenate(piece)) for piece in pieces])
 
-    def _put(self, name: str, row: int) -> None:
-        if self._first.setdefault(name, row) != row:
-            self._others.setdefault(name, []).append(row)
+    def _without_passed(self) -> "NameTable":
+        """Less what came and is gone, of which there would be ever more. Who asked before keeps the table of before."""
+        other, gone = copy(self), self._gone
+        other._later = [(key, row) for key, row in self._later if row not in gone]
+        left = ((name, [row for row in rows if row not in gone]) for name, rows in self._new.items())
+        other._new = {name: rows for name, rows in left if rows}
+        other._gone = {row: number for row, number in gone.items() if row < self._size}
+        other._passing, other._sorting = 0, Lock()
+        return other
 
 
 class Directory:
@@ -91,7 +107,7 @@ class Directory:
     def of(cls, model: LogLinear | ShardedModel) -> "Directory":
         """With all names of a model read, unless it is in shards: there may be more than fit here."""
         names = model.features.names if isinstance(model, LogLinear) else None
-        return cls(model, None if names is None else NameTable(model.ids, names))
+        return cls(model, None if names is None else NameTable(model.ids, names, model.size))
 
     def find(self, name: str) -> int:
         """The id of a row by its name, or by `#` and its id."""

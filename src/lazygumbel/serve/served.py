@@ -69,9 +69,8 @@ class Served(NamedTuple):
             return self
         table, changes = self.directory.table, self.changes + len(gone) + len(came)
         if table is not None:
-            table.remove(np.setdiff1d(gone, came), changes)
-            if names is not None:
-                table.add(came, names)
+            new = came if names is not None else came[:0]  # others keep the names that their ids have
+            table = table.after(np.setdiff1d(gone, came), new, names or (), changes)
         held = writer.snapshot()
         return Served(held, Directory(held, table, changes), self.name, changes)
 

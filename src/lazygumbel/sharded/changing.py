@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.live.rows import check_rows
+from lazygumbel.live.rows import check_names, check_rows
 from lazygumbel.sharded.coordinator import Coordinator
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request, ShardError
@@ -27,8 +27,8 @@ def add(shards: Coordinator, rows: npt.ArrayLike, names: Iterable[str] | None) -
         if not able:
             raise ShardError(places.lost)
         emptiest = min(able, key=lambda one: one.count)
-        called = names if names is None or isinstance(names, str) else list(names)
-        places = shards.change({emptiest.number: Request("add", {"rows": new, "names": called})})
+        given = {"rows": new, "names": check_names(names, len(new), named=shards.named), "index": places.index_type}
+        places = shards.change({emptiest.number: Request("add", given)})
         (held,) = (one for one in places.shards if one.number == emptiest.number)
         return held.ids_of(np.arange(held.standing.given - len(new), held.standing.given))
 
@@ -38,12 +38,8 @@ def remove(shards: Coordinator, ids: npt.ArrayLike) -> None:
     with shards.changing:
         places = shards.now()
         for_each = _by_shard(places, ids)
-        for p, (_, own) in for_each.items():
-            if len(own) == places.shards[p].count:
-                raise ValueError(
-                    f"ids are all {len(own)} rows of shard {places.shards[p].number}; at least one must be left in "
-                    "every shard, since what is added later lies in the cells of its build"
-                )
+        if sum(len(own) for _, own in for_each.values()) == places.n:
+            raise ValueError(f"ids are all {places.n} rows of the model; at least one must be left")
         shards.change({places.shards[p].number: Request("remove", {"ids": own}) for p, (_, own) in for_each.items()})
 
 

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from lazygumbel._support.locking import only_writer
-from lazygumbel.sharded.manifest import Manifest, folder_of
+from lazygumbel.sharded.manifest import NO_FILES, Manifest, folder_of
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Engine, Health, Lost, Replies, Request, Requests, ShardError, Standing
 from lazygumbel.sharded.versions import files_of, other_version
@@ -45,14 +45,13 @@ class Coordinator:
         missing: Literal["raise", "partial"],
         writes: bool,
     ) -> None:
-        self.path, self.writes, self._missing = path, writes, missing
+        self.path, self.writes, self.named, self._missing = path, writes, manifest.named, missing
         self.changing = RLock()
         """Held by who changes rows."""
         self._manifest = manifest
         self._standings = {
-            shard.shard: Standing(str(shard.version), shard.rows, shard.rows, manifest.max_norm, 0, None, None)
-            for shard in manifest.shards
-            if shard.rows
+            shard.shard: Standing(shard.files, shard.rows, shard.rows, manifest.max_norm, 0, None, None)
+            for shard in manifest.asked(writes=writes)
         }
         self._unknown = set(self._standings)
         """Shards that must say how they stand."""
@@ -101,6 +100,9 @@ class Coordinator:
 
     def change(self, requests: Mapping[int, Request]) -> Places:
         """Have shards, none of which is lost, change their rows; by who holds `changing`."""
+        first = {shard for shard in requests if self._standings[shard].version == NO_FILES}
+        if first:
+            self._mark(first, compacting=True)
         self._pending |= requests
         places = self._settle()
         lost = {shard: Lost(shard, places.lost[shard].reason + _DOUBT) for shard in requests if shard in places.lost}
@@ -112,7 +114,8 @@ class Coordinator:
         """Have shards that have changed put their rows under one index."""
         with self.changing:
             places = self.now()
-            todo = {one.number: one.standing for one in places.shards if rebuild or one.standing.changes}
+            # One that has lost all rows keeps its files until it has some again.
+            todo = {one.number: one.standing for one in places.filled if rebuild or one.standing.changes}
             if not todo or places.lost:
                 if places.lost:
                     raise ShardError(places.lost)
@@ -130,13 +133,13 @@ class Coordinator:
                 raise ShardError({s: replies.lost.get(s) or Lost(s, "not compacted") for s in left | set(places.lost)})
 
     def health(self) -> list[Health]:
-        """One record a worker, and one for each shard without rows."""
+        """One record a worker, and one for each shard that has none."""
         counts = {holding.number: holding.count for holding in self.known.shards}
-        records = self._engine.health({shard: standing.version for shard, standing in self._standings.items()})
-        empty = (shard.shard for shard in self._manifest.shards if not shard.rows)
-        found = [replace(record, rows=counts[record.shard]) for record in records]
-        found += [Health(shard, 0, None, None, 0, None, 0, None) for shard in empty]
-        return sorted(found, key=lambda record: (record.shard, record.replica))
+        asked = self._engine.health({shard: standing.version for shard, standing in self._standings.items()})
+        found = [known.health(counts[known.shard]) for known in asked]
+        unasked = (shard.shard for shard in self._manifest.shards if shard.shard not in counts)
+        found += [Health(shard, None, None, 0, None, 0, None) for shard in unasked]
+        return sorted(found, key=lambda record: record.shard)
 
     def close(self) -> None:
         """End the workers, and let others write."""
@@ -172,9 +175,9 @@ class Coordinator:
         """Take note of how a shard stands; what is wrong if it holds files that nobody expects."""
         known, held = self._standings[shard], self._manifest.shards[shard]
         files = files_of(standing.version)
-        if files != held.version:
+        if files != held.files:
             if not (held.compacting and self.writes and not standing.changes):
-                found = other_version(self.path / folder_of(shard), standing.version, str(held.version))
+                found = other_version(self.path / folder_of(shard), standing.version, held.files)
                 cure = "; a compaction was interrupted: connect once with mode='r+'" if held.compacting else ""
                 return Lost(shard, found + cure)
             self._mark({shard}, compacting=False, version=files)

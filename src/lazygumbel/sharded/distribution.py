@@ -8,7 +8,7 @@ round for each such number.)
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,13 @@ class ShardedDistribution(Verbs):
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the indexes find them), with raw inner products."""
         return self._run(lambda m: m.top_k(k, exclude=exclude))
+
+    def truncated(self, **_: object) -> NoReturn:
+        """Refused: where the mass of top-p ends is found by looking at longer and longer lists, a fan-out each."""
+        raise ValueError(
+            "top_k, top_p, min_p: shards cannot be truncated; draw from what top_k(k) gives, or truncate an unsplit "
+            "LogLinear"
+        )
 
     def mode(self, *, exclude: Exclude = None) -> Mode:
         """The most probable row, shape batch shape. A shard that is missing might hold it: then it is an error."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import Holding, Places
 from lazygumbel.sharded.requests import Request, Verb
 from lazygumbel.sharded.view import View
 
@@ -78,20 +78,21 @@ class ShardedFeatures:
         return names
 
     def _find(self, places: Places, name: str) -> int:
-        request = (Request("find", {"name": name}),)
-        answers = self._view.send(places, {one.number: request for one in places.shards}, whole=True).answers
-        own = ((one, answers[one.number][0]) for one in places.shards)
+        own = self._of_all(places, Request("find", {"name": name}))
         ids = [int(one.ids_of(np.array(found))) for one, found in own if found is not None]
         if not ids:
             raise ValueError(f"no row is named {name!r}")
         return min(ids)
 
     def _beginning_with(self, places: Places, prefix: str, limit: int) -> Ints:
-        request = (Request("complete", {"prefix": prefix, "most": limit}),)
-        answers = self._view.send(places, {one.number: request for one in places.shards}, whole=True).answers
-        found = [(one, answers[one.number][0]) for one in places.shards]
+        found = self._of_all(places, Request("complete", {"prefix": prefix, "most": limit}))
         pieces = [np.concatenate([one.ids_of(own[kind]) for one, own in found]) for kind in (0, 1)]
         return np.concatenate([np.sort(piece) for piece in pieces])[:limit]
+
+    def _of_all(self, places: Places, request: Request) -> list[tuple[Holding, Any]]:
+        """What every shard that has rows answers."""
+        answers = self._view.send(places, {one.number: (request,) for one in places.filled}, whole=True).answers
+        return [(one, answers[one.number][0]) for one in places.filled]
 
     def _of_each(self, places: Places, verb: Verb, place: Ints, own: Ints) -> list[tuple[Ints, Any]]:
         """Which of the ids lie in a shard, and what it says of them."""

@@ -17,10 +17,12 @@ from typing import Any, cast
 
 from lazygumbel._support.persist import replacing
 
-__all__ = ["MANIFEST", "PLAN", "Manifest", "Shard", "folder_of", "read_json", "write_json"]
+__all__ = ["MANIFEST", "NO_FILES", "PLAN", "Manifest", "Shard", "folder_of", "read_json", "write_json"]
 
 MANIFEST, PLAN = "manifest.json", "plan.json"
 _FORMAT, _VERSION = "lazygumbel-shards", 1
+NO_FILES = "none"
+"""The version of a shard that never had rows."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,19 @@ class Shard:
     start: int
     stop: int
     version: str | None
-    """Of its files (see `versions`); None for a shard without rows, which has no folder."""
+    """Of its files (see `versions`); None for a shard that has none, as it never had rows."""
     compacting: bool = False
-    """Its files are being replaced by others with the same rows: whoever writes next finds which ones there are."""
+    """Its files are being replaced, or written for the first time: whoever writes next finds which ones there are."""
 
     @property
     def rows(self) -> int:
         """How many rows it was built over."""
         return self.stop - self.start
+
+    @property
+    def files(self) -> str:
+        """The version of its files, as requests name it."""
+        return self.version or NO_FILES
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,10 @@ class Manifest:
     named: bool
     """Whether rows have names."""
     shards: tuple[Shard, ...]
+
+    def asked(self, *, writes: bool) -> list[Shard]:
+        """Those that can have rows while somebody is connected: one without files gets some from who writes alone."""
+        return [shard for shard in self.shards if writes or shard.version is not None]
 
     def write(self, path: Path) -> None:
         """Put it in the folder `path`, atomically."""

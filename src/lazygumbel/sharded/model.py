@@ -219,8 +219,8 @@ class ShardedModel:
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the rows with these ids; the ids are not given again. Needs `mode="r+"`.
 
-        What is wrong is found before any of them is removed. A shard that does not answer then is a `ShardError`; its
-        part is made up for by the next call of this connection.
+        What is wrong is found before any of them is removed; one row of the model must be left. A shard that does not
+        answer then is a `ShardError`; its part is made up for by the next call of this connection.
         """
         remove(self._changing(), ids)
 
@@ -255,6 +255,7 @@ class ShardedModel:
             asked = {
                 holding.number: (Request("audit", {"method": method, "exclude": out}, batch, temperature),)
                 for holding, out in zip(places.shards, left_out(places, exclude, len(batch)), strict=True)
+                if holding.count
             }
             told = self._view.send(places, asked, whole=True).answers
             return audit_of([answers[0] for answers in told.values()], drawn, temperature, method)

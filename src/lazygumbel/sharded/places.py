@@ -74,9 +74,11 @@ class Places:
         self.shards = [
             Holding(shard, standings[shard.shard], manifest.n, len(manifest.shards))
             for shard in manifest.shards
-            if shard.rows
+            if shard.shard in standings
         ]
         """Those that can have rows; places count these."""
+        self.filled = [holding for holding in self.shards if holding.count]
+        """Those that have some."""
         self.lost = lost
         """Shards of which it is not known which rows they have."""
         self.n = sum(holding.count for holding in self.shards)
@@ -108,7 +110,7 @@ class Places:
     @property
     def index_type(self) -> type[Index] | None:
         """Of the indexes, where all shards have the same kind."""
-        kinds = {holding.standing.index_type for holding in self.shards}
+        kinds = {holding.standing.index_type for holding in self.shards if holding.standing.given}
         return kinds.pop() if len(kinds) == 1 else None
 
     def versions(self, shards: Mapping[int, object]) -> dict[int, str | None]:

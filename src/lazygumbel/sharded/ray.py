@@ -8,14 +8,15 @@ restarted it or of another one of the shard, until the deadline.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lazygumbel._support.extras import require
 from lazygumbel._support.threads import set_threads
 from lazygumbel.sharded.cluster import first_line, join
-from lazygumbel.sharded.manifest import Manifest, Shard, folder_of
-from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Request, Requests, Versions
+from lazygumbel.sharded.manifest import Manifest, folder_of
+from lazygumbel.sharded.requests import Known, Lost, Outcome, Replies, Request, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
 
 __all__ = ["RayEngine"]
@@ -23,7 +24,7 @@ __all__ = ["RayEngine"]
 _PAUSE = 0.1
 """Seconds before a worker that went away is asked again."""
 _TOGETHER = 0.05
-"""Seconds for which all answers are waited for at once, which is quicker; then whatever comes is looked at first."""
+"""Seconds for which all answers are fetched in one call, which is quicker; then whatever comes is looked at first."""
 _HEDGE = 0.25
 """Share of the deadline after which another worker of the shard is asked as well."""
 _AT_ONCE = 4
@@ -33,10 +34,10 @@ _AT_ONCE = 4
 class RayWorker:
     """A `ShardWorker` as an actor, which has as many threads as cores were reserved for it."""
 
-    def __init__(self, folder: str, *, writes: bool, threads: int | None) -> None:
+    def __init__(self, folder: str, *, writes: bool, filled: bool, threads: int | None) -> None:
         if threads is not None:
             set_threads(threads)
-        self._worker = ShardWorker(folder, _node, writes=writes)
+        self._worker = ShardWorker(folder, _node, writes=writes, filled=filled)
 
     def answer(self, asked: tuple[tuple[Request, ...], str | None]) -> Outcome:
         """What came of requests to the rows of a version; in one argument, as Ray packs each by itself."""
@@ -47,37 +48,12 @@ class RayWorker:
         return self._worker.warm_up()
 
 
-@dataclass(eq=False)
-class _Slot:
-    """One worker, whichever process it is at the moment, and what is known of it."""
+@dataclass(eq=False, kw_only=True)
+class _Slot(Known):
+    """One worker."""
 
-    shard: Shard
     replica: int
     actor: Any
-    last: Outcome | None = None
-    restarts: int = 0
-    error: str | None = None
-
-    def heard(self, outcome: Outcome) -> None:
-        """Take note of an outcome."""
-        if self.last is not None and (self.last.pid, self.last.node) != (outcome.pid, outcome.node):
-            self.restarts += 1
-        self.last = outcome
-        self.error = outcome.error or None
-
-    def health(self) -> Health:
-        """What is known."""
-        last = self.last
-        return Health(
-            shard=self.shard.shard,
-            replica=self.replica,
-            node=None if last is None else last.node,
-            pid=None if last is None else last.pid,
-            rows=self.shard.rows,
-            version=None if last is None else last.version,
-            restarts=self.restarts,
-            last_error=self.error,
-        )
 
 
 class RayEngine:
@@ -97,7 +73,7 @@ class RayEngine:
     ) -> None:
         self._ray: Any = require("ray", extra="ray")
         self._deadline = deadline
-        shards = [shard for shard in manifest.shards if shard.rows]
+        shards = manifest.asked(writes=writes)
         self._joined = join(self._ray, address, cpus * len(shards) * replicas)
         actor = self._ray.remote(RayWorker).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD"
@@ -108,8 +84,9 @@ class RayEngine:
             # Ray goes round the machines: turned by one, the workers of a shard are on different ones.
             turned = shards[replica % len(shards) :] + shards[: replica % len(shards)]
             for shard in turned:
-                handle = actor.remote(str(path.resolve() / folder_of(shard.shard)), writes=writes, threads=threads)
-                self._slots[shard.shard].append(_Slot(shard, replica, handle))
+                folder = str(path.resolve() / folder_of(shard.shard))
+                handle = actor.remote(folder, writes=writes, filled=shard.version is not None, threads=threads)
+                self._slots[shard.shard].append(_Slot(shard=shard.shard, replica=replica, actor=handle))
         self._hear({slot.actor.warm_up.remote(): slot for slot in self._all()}, startup)
 
     def ask(self, requests: Requests, versions: Versions, deadline: float | None = None) -> Replies:
@@ -118,11 +95,11 @@ class RayEngine:
         seconds = self._deadline if deadline is None else deadline
         return _FanOut(self._ray, slots, requests, versions, seconds).run()
 
-    def health(self, versions: Versions) -> list[Health]:
-        """One record a worker; each is asked, and those that do not answer in time say so."""
-        asked = {slot.actor.answer.remote(((), versions[slot.shard.shard])): slot for slot in self._all()}
+    def health(self, versions: Versions) -> list[Known]:
+        """What is known of each worker; each is asked, and those that do not answer in time say so."""
+        asked = {slot.actor.answer.remote(((), versions[slot.shard])): slot for slot in self._all()}
         self._hear(asked, self._deadline)
-        return [slot.health() for slot in self._all()]
+        return list(self._all())
 
     def close(self) -> None:
         """End the workers; leave the cluster if it was joined for them."""
@@ -166,21 +143,31 @@ class _FanOut:
 
     def run(self) -> Replies:
         """All answers, or those until the deadline."""
-        begun = now = time.monotonic()
+        now = time.monotonic()
         self._due = [(now, shard, 0) for shard in self._slots]
+        self._launch(now)
+        self._fetch_all()
         while self._open() and (now := time.monotonic()) < self._until:
             self._launch(now)
             pause = min([self._until, *(when for when, _, _ in self._due)]) - time.monotonic()
             if not self._calls:
                 time.sleep(max(pause, 0.0))
                 continue
-            together = max(begun + _TOGETHER - now, 0.0)
-            count, pause = (len(self._calls), min(pause, together)) if together else (1, pause)
-            ready, _ = self._ray.wait(list(self._calls), num_returns=count, timeout=max(pause, 0.0))
+            ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=max(pause, 0.0))
             for call in ready:
-                self._settle(call)
+                self._fetch(call)
         self._give_up()
         return self._replies
+
+    def _fetch_all(self) -> None:
+        """Every answer, if all come soon."""
+        calls = list(self._calls)
+        try:
+            outcomes: list[Outcome] = self._ray.get(calls, timeout=min(_TOGETHER, self._deadline))
+        except self._ray.exceptions.RayError:
+            return  # one is late, or lost: which one is found out next
+        for call, outcome in zip(calls, outcomes, strict=True):
+            self._settle(self._calls.pop(call), outcome)
 
     def _open(self) -> list[int]:
         done = self._replies
@@ -204,15 +191,16 @@ class _FanOut:
             why = str(error).strip().splitlines()[0]
             raise ValueError(f"method, f: what is asked must travel to other processes, by pickle: {why}") from None
 
-    def _settle(self, call: Any) -> None:
+    def _fetch(self, call: Any) -> None:
         slot = self._calls.pop(call)
-        shard = slot.shard.shard
         try:
-            outcome: Outcome = self._ray.get(call)
+            self._settle(slot, self._ray.get(call))
         except self._ray.exceptions.RayError as error:
             slot.error = first_line(error)
-            self._again(shard, slot)
-            return
+            self._again(slot.shard, slot)
+
+    def _settle(self, slot: _Slot, outcome: Outcome) -> None:
+        shard = slot.shard
         slot.heard(outcome)
         if shard in self._replies.answers:
             return
@@ -248,6 +236,7 @@ class _FanOut:
             self._ray.cancel(call, recursive=False)
 
 
+@cache
 def _node() -> str:
     ray: Any = require("ray", extra="ray")
     return str(ray.get_runtime_context().get_node_id())

@@ -13,6 +13,7 @@ __all__ = [
     "CHANGES",
     "Engine",
     "Health",
+    "Known",
     "Lost",
     "Outcome",
     "Replies",
@@ -124,12 +125,11 @@ class Replies:
 
 @dataclass(frozen=True)
 class Health:
-    """How one worker of a shard is doing, as far as this connection knows. A shard without rows has none."""
+    """How one worker of a shard is doing, as far as this connection knows."""
 
     shard: int
-    replica: int
     node: str | None
-    """Where it runs; None when it never answered."""
+    """Where it runs; None when it never answered, or when the shard has no worker, as it never had rows."""
     pid: int | None
     rows: int
     version: str | None
@@ -138,6 +138,29 @@ class Health:
     """How often it was found to run as another process than before."""
     last_error: str | None
     """The last thing that went wrong since it last answered."""
+
+
+@dataclass(eq=False)
+class Known:
+    """What is known of one worker, whichever process it is at the moment."""
+
+    shard: int
+    last: Outcome | None = None
+    restarts: int = 0
+    error: str | None = None
+
+    def heard(self, outcome: Outcome) -> None:
+        """Take note of an outcome."""
+        if self.last is not None and (self.last.pid, self.last.node) != (outcome.pid, outcome.node):
+            self.restarts += 1
+        self.last = outcome
+        self.error = outcome.error or None
+
+    def health(self, rows: int) -> Health:
+        """As a record, of so many rows."""
+        last = self.last
+        where = (None, None) if last is None else (last.node, last.pid)
+        return Health(self.shard, *where, rows, None if last is None else last.version, self.restarts, self.error)
 
 
 class ShardError(ConnectionError):
@@ -158,8 +181,8 @@ class Engine(Protocol):
         """
         ...
 
-    def health(self, versions: Versions) -> list[Health]:
-        """One record a worker, which is asked in this version."""
+    def health(self, versions: Versions) -> list[Known]:
+        """What is known of each worker, which is asked in this version."""
         ...
 
     def close(self) -> None:

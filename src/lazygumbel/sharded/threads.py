@@ -4,7 +4,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from lazygumbel.sharded.manifest import Manifest, folder_of
-from lazygumbel.sharded.requests import Health, Lost, Outcome, Replies, Requests, Versions
+from lazygumbel.sharded.requests import Known, Lost, Outcome, Replies, Requests, Versions
 from lazygumbel.sharded.worker import ShardWorker
 
 __all__ = ["ThreadsEngine"]
@@ -15,13 +15,14 @@ class ThreadsEngine:
 
     def __init__(self, path: Path, manifest: Manifest, *, deadline: float, writes: bool = False) -> None:
         self._deadline = deadline
-        self._shards = {shard.shard: shard for shard in manifest.shards if shard.rows}
+        shards = manifest.asked(writes=writes)
+        self._known = {shard.shard: Known(shard.shard) for shard in shards}
         self._workers = {
-            number: ShardWorker(str(path / folder_of(number)), lambda: "this process", writes=writes)
-            for number in self._shards
+            shard.shard: ShardWorker(
+                str(path / folder_of(shard.shard)), _here, writes=writes, filled=shard.version is not None
+            )
+            for shard in shards
         }
-        self._last: dict[int, Outcome] = {}
-        self._errors: dict[int, str] = {}
         for worker in self._workers.values():
             worker.warm_up()  # or the first question might pass its deadline while kernels compile
         # Not the pool of the kernels, whose threads these would wait for.
@@ -40,10 +41,10 @@ class ThreadsEngine:
             self._settle(shard, future, replies, seconds)
         return replies
 
-    def health(self, versions: Versions) -> list[Health]:
-        """One record a shard."""
-        self.ask(dict.fromkeys(self._shards, ()), versions)
-        return [self._health(shard) for shard in self._shards]
+    def health(self, versions: Versions) -> list[Known]:
+        """What is known of each shard."""
+        self.ask(dict.fromkeys(self._known, ()), versions)
+        return list(self._known.values())
 
     def close(self) -> None:
         """End the threads, when they are done."""
@@ -52,31 +53,22 @@ class ThreadsEngine:
             worker.close()
 
     def _settle(self, shard: int, future: "Future[Outcome]", replies: Replies, seconds: float) -> None:
-        self._errors.pop(shard, None)
+        known = self._known[shard]
         if not future.done():
             future.cancel()
-            self._errors[shard] = f"no answer within {seconds:g} s"
+            known.error = f"no answer within {seconds:g} s"
         else:
-            outcome = self._last[shard] = future.result()
+            outcome = future.result()
+            known.heard(outcome)
             if outcome.status == "invalid":
                 raise ValueError(outcome.error)
             if outcome.status == "answered":
                 replies.answers[shard] = outcome.results
                 return
-            self._errors[shard] = outcome.error
             if outcome.status == "refused":
                 replies.refused.add(shard)
-        replies.lost[shard] = Lost(shard, self._errors[shard])
+        replies.lost[shard] = Lost(shard, str(known.error))
 
-    def _health(self, shard: int) -> Health:
-        last = self._last.get(shard)
-        return Health(
-            shard=shard,
-            replica=0,
-            node=None if last is None else last.node,
-            pid=None if last is None else last.pid,
-            rows=self._shards[shard].rows,
-            version=None if last is None else last.version,
-            restarts=0,
-            last_error=self._errors.get(shard),
-        )
+
+def _here() -> str:
+    return "this process"

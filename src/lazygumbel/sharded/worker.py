@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from lazygumbel._support.persist import is_saved
+from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.live.rows import Change
 from lazygumbel.model import LogLinear
+from lazygumbel.rows.features import Features
 from lazygumbel.sharded.auditing import audit_shard
 from lazygumbel.sharded.completing import Beginnings
+from lazygumbel.sharded.manifest import NO_FILES
 from lazygumbel.sharded.requests import CHANGES, Outcome, Request, Standing, Verb
 from lazygumbel.sharded.versions import Version, other_version
 
@@ -21,8 +25,17 @@ __all__ = ["ShardWorker"]
 
 _TRIES = 20
 """To open a shard that another process writes to."""
+_SEED = 20170811
+"""Of cells for the first rows of a shard."""
+_NOTHING = Standing(NO_FILES, 0, 0, 0.0, 0, None, None)
 _COMPACTING = Lock()
 """Of the shards of one process one at a time is in memory twice."""
+
+
+class _Shard(LogLinear):
+    """A model that may lose its last row."""
+
+    _is_shard = True
 
 
 class _OtherVersion(Exception):
@@ -38,7 +51,7 @@ class _Held:
     """Rows that no longer change, with their version: replaced as a pair, so that no answer is of another one."""
 
     version: Version
-    model: LogLinear
+    model: _Shard
 
     @cached_property
     def beginnings(self) -> Beginnings | None:
@@ -50,9 +63,9 @@ class _Held:
 class ShardWorker:
     """Answers requests about one shard. Opens it when first asked, so that a worker that starts cannot fail."""
 
-    def __init__(self, folder: str, node: Callable[[], str], *, writes: bool = False) -> None:
-        self._folder, self._node, self._writes = Path(folder), node, writes
-        self._model: LogLinear | None = None
+    def __init__(self, folder: str, node: Callable[[], str], *, writes: bool = False, filled: bool = True) -> None:
+        self._folder, self._node, self._writes, self._filled = Path(folder), node, writes, filled
+        self._model: _Shard | None = None
         """The one that changes, if any does."""
         self._held: _Held | None = None
         self._lock = Lock()
@@ -62,6 +75,8 @@ class ShardWorker:
         try:
             if requests and requests[0].verb in CHANGES:
                 return self._outcome("answered", (self._change(requests[0], str(version)),))
+            if version in (None, NO_FILES) and self._is_empty():
+                return self._outcome("answered", (_NOTHING,) * len(requests))  # which asked nothing but that
             held = self._at(version)
             return self._outcome("answered", tuple(_perform(held, request) for request in requests))
         except _OtherVersion as error:
@@ -75,6 +90,8 @@ class ShardWorker:
 
     def warm_up(self) -> Outcome:
         """Ask the shard a little of everything, so that what must be compiled for arrays like its own is."""
+        if self._is_empty():
+            return self.answer((), None)
         try:
             features = self._at(None).model.features
             ids = np.repeat(next(iter(features.blocks(1))).ids[:1], 2)
@@ -112,6 +129,8 @@ class ShardWorker:
     def _try_change(self) -> None:
         """On a copy: what only a model with changes needs is compiled, too."""
         trial = self._at(None).model.snapshot()
+        if not trial.features.n:
+            return
         row = trial.features.gather(trial.ids[:1])
         trial.add(row, None if trial.features.names is None else [""])
         for thetas in (row[0], np.repeat(row, 2, axis=0)):
@@ -120,6 +139,10 @@ class ShardWorker:
             dist.sample_without_replacement(1, rng=0)
             dist.log_partition(rng=0)
             dist.top_k(1)
+
+    def _is_empty(self) -> bool:
+        """Whether it never had rows: then there are no files yet."""
+        return not self._filled and not is_saved(self._folder)
 
     def _at(self, version: str | None) -> _Held:
         """The rows of a version. Who only reads may open other files for it; who writes knows what is there."""
@@ -137,7 +160,7 @@ class ShardWorker:
         """Read the files; no other thread does meanwhile."""
         try:
             if self._writes:
-                self._model = LogLinear.load(self._folder, mode="r+")
+                self._model = _Shard.load(self._folder, mode="r+")
                 held = _Held(Version.read(self._folder)[0], self._model.snapshot())
             else:
                 held = self._read()
@@ -150,7 +173,7 @@ class ShardWorker:
     def _read(self) -> _Held:
         for _ in range(_TRIES):
             before, _ = Version.read(self._folder)
-            model = LogLinear.load(self._folder)
+            model = _Shard.load(self._folder)
             if self._on_disk() == str(before):  # or it was changed while it was read
                 return _Held(before, model)
         raise ValueError(f"{self._folder} is changed so often that it cannot be read; try again later")
@@ -169,6 +192,8 @@ class ShardWorker:
     def _change(self, request: Request, version: str) -> Standing:
         """Make a change to the rows of a version, unless that was done before."""
         with self._lock:
+            if version == NO_FILES:
+                return self._begin(request)
             held = self._held or self._open()
             if str(held.version) != version:
                 before, changes = Version.read(self._folder, less=1)
@@ -188,6 +213,21 @@ class ShardWorker:
                 raise
             return _standing(self._held)
 
+    def _begin(self, request: Request) -> Standing:
+        """Save the first rows, unless that was done before."""
+        given, began = request.arguments, self._is_empty()
+        if began:
+            rows = Features.of(given["rows"], names=given["names"])
+            coded = given["index"] is PartitionIndex
+            index = PartitionIndex.build(rows, rng=_SEED) if coded else ExactIndex.build(rows)
+            LogLinear(index).save(self._folder)
+        held = self._held or self._open()
+        first, ids = held.model, np.arange(len(given["rows"]))
+        same = not held.version.changes and first.size == len(ids)
+        if not (began or (same and np.array_equal(first.features.gather(ids), given["rows"]))):
+            raise _OtherVersion(other_version(self._folder, str(held.version), NO_FILES))
+        return _standing(held)
+
     def _drop(self) -> None:
         if self._model is not None:
             self._model.close()
@@ -195,7 +235,7 @@ class ShardWorker:
 
     def _outcome(self, status: Any, results: tuple[Any, ...] = (), error: str = "") -> Outcome:
         held = self._held
-        version = None if held is None else str(held.version)
+        version = str(held.version) if held is not None else NO_FILES if self._is_empty() else None
         return Outcome(status, results, error, version, os.getpid(), self._node())
 
 

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 
 __all__ = ["TEMPERATURES", "Case", "cases"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 
 TEMPERATURES = (1e-3, 1.0, 1e6)
 _N, _D = 200, 6

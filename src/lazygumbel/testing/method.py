@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
@@ -16,7 +16,6 @@ from lazygumbel.testing.statistics import LIMIT, of_ids, of_means, of_values
 
 __all__ = ["check_method"]
 
-Floats = npt.NDArray[np.float64]
 
 _EACH, _SUMS = 10, 100
 """Draws of each copy of a theta; copies of a theta for sums."""
@@ -180,12 +179,12 @@ class _Asked:
             f"the error is {root:.3g}, but the bound is {allowed:.3g}",
         )
 
-    def check_rows(self, ids: npt.NDArray[np.int64]) -> None:
+    def check_rows(self, ids: Ints) -> None:
         _demand(ids.dtype == np.int64, f"ids are {ids.dtype}, not int64")
         _demand(bool(((ids >= 0) & (ids < len(self.case.rows))).all()), "an id is out of range")
         _demand(not np.isin(ids, self.case.excluded).any(), "an excluded row was drawn")
 
-    def check_law(self, ids: npt.NDArray[np.int64], law: Floats, what: str) -> None:
+    def check_law(self, ids: Ints, law: Floats, what: str) -> None:
         off = of_ids(ids.reshape(-1), law)
         _demand(off < LIMIT, f"{what} do not follow the softmax: chi square is {off:.1f} standard deviations off")
 
@@ -203,7 +202,7 @@ class _Asked:
         for batch in ((), (0,), (1,), (3,)):
             at = Distribution(self.index, np.ones((*batch, d), np.float32), self.temperature)
             given: dict[str, Any] = {"method": self.method, "rng": self.seed}
-            found: list[tuple[Result, tuple[int, ...], Floats | npt.NDArray[np.int64]]] = []
+            found: list[tuple[Result, tuple[int, ...], Floats | Ints]] = []
             if isinstance(self.method, Sampler):
                 for size in ((), (0,), (1,), (2, 3)):
                     drawn = at.sample(size, **given)

@@ -1,12 +1,11 @@
 """How far draws are from a law, in units in which right ones are at most about five."""
 
 import numpy as np
-import numpy.typing as npt
+
+from lazygumbel._support.arrays import Floats, Ints
 
 __all__ = ["LIMIT", "of_ids", "of_means", "of_values"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LIMIT = 5.5
 """Standard deviations: right draws exceed it once in some ten millions of tests."""
@@ -49,5 +48,5 @@ def of_values(values: Floats, log_z: float) -> float:
 
 def of_means(errors: Floats, floor: float) -> float:
     """Of the mean of independent errors that should be zero, up to `floor`."""
-    spread = float(errors.std(ddof=1)) / np.sqrt(len(errors)) if len(errors) > 1 else 0.0
-    return float(abs(errors.mean()) / (spread + floor))
+    stderr = float(errors.std(ddof=1)) / np.sqrt(len(errors)) if len(errors) > 1 else 0.0
+    return float(abs(errors.mean()) / (stderr + floor))

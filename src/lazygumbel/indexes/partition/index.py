@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
-from math import inf, log, sqrt
+from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from lazygumbel._support.threads import get_threads, map_threads
 from lazygumbel.datasets import rows_of
 from lazygumbel.indexes.base import best, open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
+from lazygumbel.indexes.partition.asking import MISSED, ask_best, ask_draws, ask_estimate
 from lazygumbel.indexes.partition.build import Assigned, code_rows
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.calibration import Calibration
@@ -30,22 +31,17 @@ from lazygumbel.indexes.partition.cells import Cells, mean_rows
 from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
 from lazygumbel.indexes.partition.cost import (
-    BY_BYTES,
-    FOR_TOP,
     Effort,
     default_cells,
     default_coordinates,
-    for_draws,
 )
 from lazygumbel.indexes.partition.forecasting import forecast
 from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
-from lazygumbel.indexes.partition.law import error_quantile, quantile_table
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
 from lazygumbel.kernels.types import (
     BLOCK,
     CELL,
-    DEVIATIONS,
     PACKED,
     Asked,
     Coded,
@@ -66,8 +62,6 @@ Floats = npt.NDArray[np.float64]
 
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
-_ROUNDING_SHARE = 0.1
-"""Share of delta that is kept for the rounding of lookup tables."""
 _SPARE = 8
 """Races whose room is kept for the next."""
 _OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
@@ -77,13 +71,9 @@ _TOGETHER, _CACHED = 8, 2**25
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
-_LN2 = log(2.0)
 _NOTHING = np.empty(0, dtype=np.int64)
-_MISSED = 1e-4
-"""Probability that `top_k` misses a row."""
 _SCANNED_SHARE = 0.05
 """Of the rows: a larger k takes longer to find by ceilings than by scoring every row."""
-_EVERYTHING, _NO_QUANTILES = np.array([[-inf] * 3, [inf] * 3]), np.zeros(DEVIATIONS)
 
 
 class Entered(NamedTuple):
@@ -117,6 +107,8 @@ class PartitionIndex:
         self.layout = Layout.of(cells.offsets)
         self.partition = cells
         self.coder = coder
+        self.parts = coder.parts
+        """Number of codes of the first part, and of all."""
         self.coding = coding
         self.bytes = byte_codes
         self.alive = self.layout.alive()
@@ -143,7 +135,7 @@ class PartitionIndex:
             features.d,
             len(cells.axes),
             float(cells.around[0]),
-            coder.parts,
+            self.parts,
             coding.gain,
             coding.code_norm,
             byte_codes.error,
@@ -184,7 +176,7 @@ class PartitionIndex:
         return self.coder.first.shape[1], self.coder.second.shape[1]
 
     def __repr__(self) -> str:
-        first, bits = (6 * codes for codes in self.coder.parts)
+        first, bits = (6 * codes for codes in self.parts)
         size = f"n={self.features.n:,}, d={self.features.d}, cells={self.cells:,}"
         return f"PartitionIndex({size}, {bits} bits a row, {first} first)"
 
@@ -233,14 +225,10 @@ class PartitionIndex:
         rows = np.empty(len(search.vectors), dtype=np.int64)
         shared = self.shares(len(search.vectors))
 
-        quantiles, rounding = _for_top(self.features.d)
-
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
-            norm = float(np.linalg.norm(vector.astype(np.float64)))
-            # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
-            scale = sqrt(max(self.features.d - 1, 1)) / (_LN2 * max(norm, 1e-30) * self.typical_width)
-            asked, desk = Asked(scale, quantiles, rounding, 0.0, *FOR_TOP, _EVERYTHING), call_helper(shared)
+            norm = sqrt(float(np.einsum("d,d->", vector, vector, dtype=np.float64)))
+            asked, desk = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
             try:
                 race = self.take_race()
                 positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
@@ -256,7 +244,7 @@ class PartitionIndex:
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))
-        return pack(search, hits, rows, bound=_MISSED)
+        return pack(search, hits, rows, bound=MISSED)
 
     def save(self, writer: Writer) -> None:
         """Cells, codes and bytes; the rows are saved by their owner."""
@@ -320,25 +308,12 @@ class PartitionIndex:
         return thetas == 1 and self.coding.sketch.codes.size > _SHARED_FROM and get_threads() > 1
 
     def asked(self, temperature: float, *, delta: float, size: int, calibration: Calibration | None = None) -> Asked:
-        """How ceilings are to be, to draw `size` rows of a theta.
-
-        What rows lose to ceilings that are too low is at most `delta` of Z, on average over rotations; nothing with
-        zero, when ceilings are by bytes. With a calibration, far cells of thetas that it covers have one ceiling each
-        and are out of that account.
-        """
-        scale = 1 / (_LN2 * temperature)
-        if delta == 0.0:
-            return Asked(scale, _NO_QUANTILES, 0.0, 0.0, *BY_BYTES, _EVERYTHING)
-        quantiles = quantile_table((1 - _ROUNDING_SHARE) * delta, self.features.d)
-        effort, rounding = for_draws(self.features.d, self.coder.parts, size), sqrt(-0.5 * log(_ROUNDING_SHARE * delta))
-        if calibration is None:
-            return Asked(scale, quantiles, rounding, 0.0, *effort, _EVERYTHING)
-        known = np.array([calibration.low, calibration.high])
-        return Asked(scale, quantiles, rounding, calibration.far, *effort, known)
+        """How ceilings are to be, to draw `size` rows of a theta: see `ask_draws`."""
+        return ask_draws((self.features.d, self.parts), temperature, delta, size, calibration)
 
     def estimate(self, temperature: float, effort: Effort) -> Asked:
         """For estimates in place of ceilings: weights that rows may be sampled by."""
-        return Asked(1 / (_LN2 * temperature), _NO_QUANTILES, 0.0, 0.0, *effort, _EVERYTHING)
+        return ask_estimate(temperature, effort)
 
     @contextmanager
     def enter(
@@ -395,7 +370,7 @@ class PartitionIndex:
             races = [Race.room(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            rooms = Rooms.of(races, self.cells, self.coder.parts[1], self.features.d)
+            rooms = Rooms.of(races, self.cells, self.parts[1], self.features.d)
             kernels.pack_rooms(rooms)
             return rooms, races
 
@@ -420,11 +395,3 @@ class PartitionIndex:
     def _forget_rooms(self) -> None:
         self._spare = deque[Race](maxlen=_SPARE)
         self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
-
-
-@lru_cache(maxsize=64)
-def _for_top(d: int) -> tuple[Floats, float]:
-    """Quantiles for ceilings that miss a row of the best with small probability, and likewise for rounding."""
-    missed = _MISSED / 2  # by the first part of codes, and by all
-    quantile = error_quantile((1 - _ROUNDING_SHARE) * missed, d)
-    return np.full(DEVIATIONS, quantile), sqrt(-0.5 * log(_ROUNDING_SHARE * missed))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataset_helpers import Recorder, all_rows, save
-from lazygumbel import datasets
 from lazygumbel._support import extras
+from lazygumbel_evaluation.images import imagenet, imagenet_activations
 
 # Activations of ImageNet
 
@@ -62,7 +62,7 @@ def test_imagenet(tmp_path, layout):
 
     view = LAYOUTS[layout]
     files = {"b": view(maps[8:20]), "c10": view(maps[20:21]), "a": view(maps[:8]), "c9": view(maps[21:])}
-    features = datasets.imagenet(folder_of(tmp_path / "maps", **files), d=5)
+    features = imagenet(folder_of(tmp_path / "maps", **files), d=5)
     np.testing.assert_allclose(all_rows(features), pca(maps, 5), atol=1e-5)
     assert list(features.names) == [
         f"{s}:{i}" for s, m in (("a", 8), ("b", 12), ("c10", 1), ("c9", 9)) for i in range(m)
@@ -73,7 +73,7 @@ def test_imagenet(tmp_path, layout):
 def test_imagenet_with_an_image_in_each_file(tmp_path, layout):
     maps = activations(2, 12, 7, 9)
     files = {f"n{i:02}": LAYOUTS[layout](maps[i : i + 1])[0] for i in range(12)}
-    features = datasets.imagenet(folder_of(tmp_path / "maps", **files), d=9)
+    features = imagenet(folder_of(tmp_path / "maps", **files), d=9)
     np.testing.assert_allclose(all_rows(features), pca(maps, 9), atol=1e-5)
     assert list(features.names) == sorted(files)
 
@@ -92,14 +92,14 @@ def test_imagenet_does_not_depend_on_files_or_blocks(tmp_path_factory, sizes, si
     files = dict(zip("abcdef", np.split(maps, np.cumsum(sizes)), strict=False))
     d = data.draw(st.integers(1, min(channels, n - 1)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lazygumbel.datasets.activations.BLOCK_BYTES", block)
-        features = datasets.imagenet(folder_of(tmp_path_factory.mktemp("maps"), **files), d=d)
+        patch.setattr("lazygumbel_evaluation.images.activations.BLOCK_BYTES", block)
+        features = imagenet(folder_of(tmp_path_factory.mktemp("maps"), **files), d=d)
     np.testing.assert_allclose(all_rows(features), pca(maps, d), atol=1e-4)
 
 
 def test_imagenet_far_from_the_origin(tmp_path):
     maps = 1e7 + activations(4, 40, 2, 6).astype(np.float64)
-    features = datasets.imagenet(folder_of(tmp_path / "maps", a=maps), d=4)
+    features = imagenet(folder_of(tmp_path / "maps", a=maps), d=4)
     np.testing.assert_allclose(all_rows(features), pca(maps, 4), atol=1e-4)
     # The textbook difference of second moments has lost the covariance.
     averages = maps.mean(axis=(1, 2))
@@ -115,24 +115,24 @@ def test_imagenet_holds_a_block_at_a_time(tmp_path, monkeypatch):
         tracemalloc.stop()
         return peak
 
-    monkeypatch.setattr("lazygumbel.datasets.activations.BLOCK_BYTES", 2**16)
+    monkeypatch.setattr("lazygumbel_evaluation.images.activations.BLOCK_BYTES", 2**16)
     maps = activations(5, 300, 7, 32)
     files = {f"part{i}": part for i, part in enumerate(np.split(maps, [200, 250]))}
     folder = folder_of(tmp_path / "maps", **files)
     progress = Recorder()
-    assert traced(lambda: datasets.imagenet(folder, d=4, progress=progress)) < maps.nbytes / 4
+    assert traced(lambda: imagenet(folder, d=4, progress=progress)) < maps.nbytes / 4
     assert progress.stages == [[3, 3], [300, 300], [300, 300]]
     assert traced(lambda: [np.load(path) for path in folder.iterdir()]) > maps.nbytes * 0.99
 
 
 def test_imagenet_folder_refusals(tmp_path):
     with pytest.raises(ValueError, match=r"folder: there is no folder .*maps"):
-        datasets.imagenet(tmp_path / "maps")
+        imagenet(tmp_path / "maps")
     with pytest.raises(ValueError, match=r"folder: .* holds no \.npy files"):
-        datasets.imagenet(tmp_path)
+        imagenet(tmp_path)
     for d in (0, 2.5):
         with pytest.raises(ValueError, match=r"^d must be"):
-            datasets.imagenet(tmp_path, d=d)
+            imagenet(tmp_path, d=d)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_imagenet_folder_refusals(tmp_path):
     ],
 )
 def test_imagenet_names_bad_files(tmp_path, monkeypatch, array, message):
-    monkeypatch.setattr("lazygumbel.datasets.activations.BLOCK_BYTES", 48)  # two images a block
+    monkeypatch.setattr("lazygumbel_evaluation.images.activations.BLOCK_BYTES", 48)  # two images a block
     folder = folder_of(tmp_path / "maps", a=activations(6, 5, 2, 3), b=array, c=activations(7, 5, 2, 3))
     with pytest.raises(ValueError, match=rf"folder: .*b\.npy: .*{message}"):
-        datasets.imagenet(folder, d=2)
+        imagenet(folder, d=2)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00\x02\x00((", b"\xff" * 99, None])
@@ -162,32 +162,32 @@ def test_imagenet_names_files_that_are_broken(tmp_path, content):
     folder = folder_of(tmp_path / "maps", a=activations(6, 5, 2, 3), b=activations(7, 5, 2, 3))
     save(folder / "b.npy", (folder / "b.npy").read_bytes()[:-1] if content is None else content)
     with pytest.raises(ValueError, match=r"folder: .*b\.npy: "):
-        datasets.imagenet(folder, d=2)
+        imagenet(folder, d=2)
 
 
 def test_imagenet_with_too_few_directions(tmp_path):
     folder = folder_of(tmp_path / "maps", a=activations(6, 5, 2, 8))
     for d in (5, 256):
         with pytest.raises(ValueError, match=f"d is {d}, but 5 images of 8 channels have at most 4 axes"):
-            datasets.imagenet(folder, d=d)
+            imagenet(folder, d=d)
     flat = np.random.default_rng(0).normal(size=(20, 3)) @ np.random.default_rng(1).normal(size=(3, 8)) + 4
     folder_of(folder, a=flat)
-    assert datasets.imagenet(folder, d=3).d == 3
+    assert imagenet(folder, d=3).d == 3
     with pytest.raises(ValueError, match="d is 4, but the images differ in 3 directions only"):
-        datasets.imagenet(folder, d=4)
+        imagenet(folder, d=4)
     rng = np.random.default_rng(2)
     pixels = rng.normal(size=(49, 8)) + 4
     shuffled = np.stack([rng.permutation(pixels) for _ in range(20)]).reshape(20, 7, 7, 8)
     assert np.ptp(shuffled.mean(axis=(1, 2)), axis=0).max() > 0  # averages that differ by their rounding alone
     folder_of(folder, a=shuffled)
     with pytest.raises(ValueError, match="differ in 0 directions only"):
-        datasets.imagenet(folder, d=1)
+        imagenet(folder, d=1)
 
 
 def test_imagenet_refuses_the_average_image(tmp_path):
     cross = 7 + np.array([[2.0, 0], [-2, 0], [0, 0], [0, 1], [0, -1]])
     with pytest.raises(ValueError, match="folder: b:0 is the average image"):
-        datasets.imagenet(folder_of(tmp_path / "maps", a=cross[:2], b=cross[2:]), d=2)
+        imagenet(folder_of(tmp_path / "maps", a=cross[:2], b=cross[2:]), d=2)
 
 
 # The network: torchvision is a stand-in, torch and the images are real
@@ -256,7 +256,7 @@ def seen_by(network, path: Path) -> np.ndarray:
 def test_imagenet_activations(tmp_path, photographs, network, maps):
     out, progress = tmp_path / "out" / "maps", Recorder()
     arguments = {"weights": tmp_path / "weights.pth", "maps": maps, "batch": 2, "progress": progress}
-    datasets.imagenet_activations(photographs, out, **arguments)
+    imagenet_activations(photographs, out, **arguments)
     assert sorted(path.name for path in out.iterdir()) == ["a.npy", "b.npy", "c.npy"]
     expected = {path.stem: seen_by(network, path) for path in photographs.glob("*/*")}
     for stem, whole in expected.items():
@@ -265,12 +265,12 @@ def test_imagenet_activations(tmp_path, photographs, network, maps):
         np.testing.assert_allclose(written, whole if maps else whole.mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
     assert not np.allclose(expected["a"].mean(axis=(0, 1)), expected["b"].mean(axis=(0, 1)), rtol=1e-2)
 
-    features = datasets.imagenet(out, d=2)
+    features = imagenet(out, d=2)
     assert list(features.names) == ["a", "b", "c"]
     np.testing.assert_allclose(all_rows(features), pca(np.stack([expected[s] for s in "abc"]), 2), atol=1e-3)
 
     (out / "b.npy").unlink()
-    datasets.imagenet_activations(photographs, out, **arguments)  # taken up again
+    imagenet_activations(photographs, out, **arguments)  # taken up again
     assert (out / "b.npy").exists() and progress.stages == [[3, 3], [1, 1]]
 
 
@@ -283,8 +283,8 @@ def test_imagenet_activations_leaves_no_half_written_file(tmp_path, photographs,
     with monkeypatch.context() as patch:
         patch.setattr(np, "save", full)
         with pytest.raises(OSError, match="no space left"):
-            datasets.imagenet_activations(photographs, out, weights=weights)
-    datasets.imagenet_activations(photographs, out, weights=weights)
+            imagenet_activations(photographs, out, weights=weights)
+    imagenet_activations(photographs, out, weights=weights)
     assert [np.load(path).shape for path in out.iterdir()] == [(6,)] * 3
 
 
@@ -295,7 +295,7 @@ def test_imagenet_activations_refusals(tmp_path, photographs, network):  # noqa:
 
     def refused(message: str, images: Path = photographs, **arguments) -> None:
         with pytest.raises(ValueError, match=message):
-            datasets.imagenet_activations(images, out, **({"weights": weights} | arguments))
+            imagenet_activations(images, out, **({"weights": weights} | arguments))
         assert not list(out.glob("*.npy"))
 
     refused("network must be one of resnet50, resnet101, resnet152, not 'vgg'", network="vgg")
@@ -328,4 +328,4 @@ def test_imagenet_activations_without_an_extra(tmp_path, monkeypatch, module):
 
     monkeypatch.setattr(extras, "import_module", absent)
     with pytest.raises(ImportError, match=rf"^{module} is needed.*pip install 'lazygumbel\[images\]'"):
-        datasets.imagenet_activations(tmp_path, tmp_path, weights=tmp_path / "weights.pth")
+        imagenet_activations(tmp_path, tmp_path, weights=tmp_path / "weights.pth")

@@ -10,23 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.results import EXACT, Draws, Estimate, Grounds, Moments, OrderedDraws, TopK
 
-__all__ = ["along", "spread_draws", "spread_estimate", "spread_ordered", "spread_top"]
+__all__ = ["scatter_draws", "scatter_estimate", "scatter_ordered", "scatter_top"]
 
-Ints = npt.NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_RANK = 0
-"""The axis of ordered draws of a batch, (K, B), that counts the draws of a theta; the other one is that of thetas."""
 
-
-def along(batch_shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """The shape of `size` ordered draws of every theta."""
-    return (*batch_shape, size) if _RANK else (size, *batch_shape)
-
-
-def spread_draws(found: Sequence[tuple[Ints, Draws]], thetas: int, _: int) -> Draws:
+def scatter_draws(found: Sequence[tuple[Ints, Draws]], thetas: int, _: int) -> Draws:
     """Draws for all thetas."""
     count = len(found[0][1].ids)
     ids, values = np.full((count, thetas), -1, dtype=np.int64), np.full((count, thetas), -np.inf)
@@ -37,17 +29,16 @@ def spread_draws(found: Sequence[tuple[Ints, Draws]], thetas: int, _: int) -> Dr
     return Draws(ids, values, rows, grounds, bound, violations)
 
 
-def spread_ordered(found: Sequence[tuple[Ints, OrderedDraws]], thetas: int, size: int) -> OrderedDraws:
+def scatter_ordered(found: Sequence[tuple[Ints, OrderedDraws]], thetas: int, size: int) -> OrderedDraws:
     """Ordered draws for all thetas, each filled up to this many."""
 
     def each(name: str, room: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-        by_theta = np.moveaxis(room, _RANK, -1)  # a view
         for some, draws in found:
-            values = np.moveaxis(getattr(draws, name), _RANK, -1)
-            by_theta[some, : values.shape[-1]] = values
+            values = getattr(draws, name)
+            room[: len(values), some] = values
         return room
 
-    shape = along((thetas,), size)
+    shape = (size, thetas)
     rows, grounds, bound = _of_batch(found, thetas)
     return OrderedDraws(
         each("ids", np.full(shape, -1, dtype=np.int64)),
@@ -60,12 +51,12 @@ def spread_ordered(found: Sequence[tuple[Ints, OrderedDraws]], thetas: int, size
     )
 
 
-def spread_estimate(found: Sequence[tuple[Ints, Estimate]], thetas: int, _: int) -> Estimate:
+def scatter_estimate(found: Sequence[tuple[Ints, Estimate]], thetas: int, _: int) -> Estimate:
     """An estimate for all thetas, from its moments; without moments it is given back as it is, and does not merge."""
     if any(estimate.moments is None for _, estimate in found):
         return found[0][1]
 
-    def each(name: str, empty: float) -> npt.NDArray[np.float64]:
+    def each(name: str, empty: float) -> Floats:
         values = [(some, getattr(estimate.moments, name)) for some, estimate in found]
         return _fill(values, np.full((thetas, *values[0][1].shape[1:]), empty))
 
@@ -78,7 +69,7 @@ def spread_estimate(found: Sequence[tuple[Ints, Estimate]], thetas: int, _: int)
     return make(moments, *_of_batch(found, thetas))
 
 
-def spread_top(found: Sequence[tuple[Ints, TopK]], thetas: int, k: int) -> TopK:
+def scatter_top(found: Sequence[tuple[Ints, TopK]], thetas: int, k: int) -> TopK:
     """Lists of length k for all thetas, filled up with scores of minus infinity."""
     ids, scores = np.full((thetas, k), -1, dtype=np.int64), np.full((thetas, k), -np.inf, dtype=np.float32)
     for some, top in found:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lazygumbel._support.checks import check_count
 from lazygumbel._support.extras import require
+from lazygumbel._support.persist import replacing
 from lazygumbel.datasets.opening import FilePath, existing, naming
 from lazygumbel.progress import ShowProgress, choose
 
@@ -95,7 +96,5 @@ def _pixels(path: Path) -> npt.NDArray[np.float32]:
 
 def _save(activations: npt.NDArray[np.float32], paths: Sequence[Path], folder: Path) -> None:
     for values, path in zip(activations, paths, strict=True):
-        unfinished = folder / f"{path.stem}.part"
-        with unfinished.open("wb") as file:
+        with replacing(folder / f"{path.stem}.npy") as file:  # a file that is there is whole
             np.save(file, values)
-        unfinished.replace(folder / f"{path.stem}.npy")  # a file that is there is whole

@@ -194,8 +194,10 @@ def draw(points: list[Point], path: Path) -> None:
         x, y = [p.milliseconds for p in some], [max(p.distance, floor) for p in some]
         axes.plot(x, y, "o" if kind == "lazygumbel" else "o-", color=COLOURS.get(kind, OURS), label=kind)
         for p, height in zip(some, y, strict=True):
-            left = "basis" in p.setting  # beside the same setting without
-            place: dict[str, Any] = {"xytext": (-5, -3), "ha": "right"} if left else {"xytext": (5, 5)}
+            coarse = str(COARSE) in p.setting  # beside the same setting with other codes
+            place: dict[str, Any] = {"xytext": (5, 5)}
+            if "basis" in p.setting:
+                place = {"xytext": (-5, -9 if coarse else 3), "ha": "right"}
             axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", fontsize=7, **place)
     axes.axhline(CLOSE, color="#cccccc", linewidth=0.8, zorder=0)
     axes.set(

@@ -222,7 +222,10 @@ def _nearest(source: Source, means: Vectors) -> Ints:
     halves = np.einsum("cd,cd->c", means, means) / 2
 
     def assign(some: slice) -> Ints:
-        return (source.rows(some) @ means.T - halves).argmax(axis=1)
+        with np.errstate(
+            invalid="ignore"
+        ):  # rows and means are finite; BLAS has been seen to raise the flag all the same
+            return (source.rows(some) @ means.T - halves).argmax(axis=1)
 
     return np.concatenate(list(in_pieces(assign, len(source.positions))))
 

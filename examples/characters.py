@@ -26,8 +26,7 @@ from torch.nn import functional
 import lazygumbel as lg
 from lazygumbel import datasets
 from lazygumbel._support.extras import require
-from lazygumbel.cli.console import progress
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import Progress, Silent, choose
 from lazygumbel.torch import LogLinearLoss
 
 BATCH = 256
@@ -246,8 +245,8 @@ def main() -> None:
         report = run(open_model(options.model, options.rows, Silent()), options.steps, Silent())
         print(json.dumps(report, indent=2))
     else:
-        with progress() as bars:
-            report = run(open_model(options.model, options.rows, bars), options.steps, bars)
+        bars = choose(None)
+        report = run(open_model(options.model, options.rows, bars), options.steps, bars)
         show(report, Console(highlight=False))
     if options.figure is not None:
         draw(report, options.figure)

@@ -25,8 +25,7 @@ from rich.table import Table
 from towers import BATCH, Batch, Lazy, Towers, timed
 
 import lazygumbel as lg
-from lazygumbel.cli.console import progress
-from lazygumbel.progress import Progress, Silent
+from lazygumbel.progress import Progress, Silent, choose
 
 SLATE = 10
 CAREFUL = 0.8
@@ -326,8 +325,7 @@ def main() -> None:
         report, log = run(books, size, Silent())
         print(json.dumps(report, indent=2))
     else:
-        with progress() as bars:
-            report, log = run(books, size, bars)
+        report, log = run(books, size, choose(None))
         show(report, Console(highlight=False))
     if options.log is not None:
         np.savez_compressed(options.log, **log)

@@ -9,7 +9,6 @@ from rich.table import Table
 
 import lazygumbel as lg
 from lazygumbel import datasets
-from lazygumbel.cli.console import progress
 
 WORDS = ("river", "piano", "physics", "bread")
 TEMPERATURE = 0.05
@@ -19,9 +18,8 @@ MODEL = Path("demo-model")
 def main() -> None:
     console = Console(highlight=False)
     start = time.perf_counter()
-    with progress() as bars:
-        model = lg.LogLinear.build(datasets.glove(), rng=0, progress=bars)
-        model.save(MODEL)
+    model = lg.LogLinear.build(datasets.glove(), rng=0)
+    model.save(MODEL)
     features = model.features
     names = features.names
     if names is None:

@@ -158,8 +158,6 @@ class Live:
                 check_names(change.names, len(ids), named=now.tail.names is not None)
             if len(removed):
                 self._distinct(removed)
-            if len(removed) - len(ids) >= now.n:
-                raise ValueError("no row would be left")
             expected = removed if len(removed) else np.arange(now.size, now.size + len(ids))
             if len(ids) and not np.array_equal(ids, expected):
                 raise ValueError("ids are neither those that lost their rows nor the next ones")

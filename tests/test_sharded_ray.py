@@ -341,6 +341,21 @@ def test_changes_survive_killed_workers_and_are_made_once(cluster: Cluster, fold
             ShardedModel.connect(copy, engine="threads", mode="r+")
 
 
+def test_a_shard_that_was_built_empty_gets_the_first_rows_and_may_lose_them(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ShardedModel.split(ROWS[:200], out, shards=[200, 0], rng=0)
+    with ShardedModel.connect(out, address=cluster.address, deadline=60, cpus=0.0, mode="r+") as model:
+        ids = model.add(2 * ROWS[200:230])
+        assert [record.rows for record in model.health()] == [200, 30] and model.n == 230
+        with ShardedModel.connect(out, engine="threads") as reader:  # from what is on disk
+            assert_right(model, reader)
+        best = model(THETAS[0]).top_k(230).ids
+        assert sorted(best.tolist()) == [*range(200), *ids.tolist()]
+        model.remove(ids)
+        assert [record.rows for record in model.health()] == [200, 0]
+        assert not np.isin(model(THETAS[0]).sample(500, rng=0).ids, ids).any()
+
+
 def test_nodes_are_killed_and_one_joins(cluster: Cluster, model: ShardedModel, reference: ShardedModel) -> None:
     before = model.health()[1]
     cluster.kill(before)  # there is a spare

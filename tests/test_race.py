@@ -1,7 +1,6 @@
 """The default method against the exact softmax: draws by chi-square, sums by their errors, at any scale."""
 
 from functools import cache
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -392,35 +391,3 @@ def test_far_cells_are_sampled_too() -> None:
         found = model(thetas, temperature=temperature).log_partition(rng=2)
         true = np.logaddexp.reduce(thetas.astype(np.float64) @ rows.T.astype(np.float64) / temperature, axis=1)
         assert (np.abs(found.value - true) < 5 * found.stderr + 1e-5).all()
-
-
-def test_what_is_left_to_dense_passes_is_one_product_for_all_thetas(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, passes = np.random.default_rng(5), []
-    thetas = rng.normal(size=(5, D)).astype(np.float32)
-    dist = model_of("unit")(thetas)
-
-    def give_up(*arguments) -> int:
-        arguments[-1].passed[:] = -np.inf  # as if too many rows were heavy
-        return len(thetas)
-
-    def counted(module: str, name: str) -> None:
-        dense = getattr(import_module(module), name)
-
-        def count(query, *more):
-            passes.append(query.size)
-            return dense(query, *more)
-
-        monkeypatch.setattr(f"{module}.{name}", count)
-
-    counted("lazygumbel.methods.racing", "draw_densely")
-    counted("lazygumbel.methods.bounded", "sum_densely")
-    with monkeypatch.context() as patch:
-        patch.setattr("lazygumbel.kernels.race_thetas", give_up)
-        drawn = dist.sample(20_000, rng=1)
-    assert passes == [5] and (drawn.labels == "exact").all() and (drawn.rows == N).all()
-    for b, theta in enumerate(thetas):
-        assert chi_square_p(drawn.ids[:, b], probabilities_of(rows_of("unit"), theta)) > 1e-4
-    assert chi_square_p(drawn.ids[:, 0], probabilities_of(rows_of("unit"), thetas[1])) < 1e-10  # a control
-    found = dist.log_partition(rel_err=1e-9, rng=1)
-    assert passes == [5, 5] and (found.labels == "exact").all()
-    np.testing.assert_allclose(found.value, [np.logaddexp.reduce(logits_of(rows_of("unit"), t)) for t in thetas], 1e-5)

@@ -4,7 +4,7 @@ A method is a small immutable object that owns its knobs. Capabilities are types
 looks at some rows and returns weighted sums (`Moments`), from which log Z, expectations and entropy all follow.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -128,12 +128,6 @@ class Query:
         """The query for some of the thetas."""
         kept = None if self.kept is None else self.kept[thetas]
         return replace(self, thetas=self.thetas[thetas], excluded=self.excluded[thetas], kept=kept)
-
-    def among(self, thetas: Sequence[int]) -> "Query":
-        """The query for these of the thetas."""
-        kept = None if self.kept is None else tuple(self.kept[b] for b in thetas)
-        excluded = tuple(self.excluded[b] for b in thetas)
-        return replace(self, thetas=self.thetas[list(thetas)], excluded=excluded, kept=kept)
 
     def logits(self, b: int, ids: Ints) -> Floats:
         """theta_b . phi_i / temperature for these rows."""

@@ -7,16 +7,13 @@ is this with one ceiling for the whole tail. Here every row has its own, by a co
 lost where it is too low is at most delta, whatever the rows and theta: see `indexes.partition.law`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
-from lazygumbel.methods.dense import sum_densely
 from lazygumbel.methods.racing import (
     LEAST_DELTA,
     Drawn,
@@ -28,9 +25,9 @@ from lazygumbel.methods.racing import (
     partition_of,
     race,
 )
-from lazygumbel.methods.sums import Summed, sum_theta
+from lazygumbel.methods.sums import sum_theta
 from lazygumbel.methods.weighing import concatenate
-from lazygumbel.results import Draws, OrderedDraws, Reason, grounds
+from lazygumbel.results import Draws, OrderedDraws, grounds
 
 __all__ = ["Bounded"]
 
@@ -65,8 +62,7 @@ class Bounded:
         index = partition_of(query, self)
         seeds = rng.integers(2**63, size=(query.size, 3)).tolist()
         alone = not (f is None or isinstance(f, Phi))  # a function of the user's is not called from several threads
-        seen = for_each_theta(query, lambda b: sum_theta(index, query, b, f, self.rel_err, seeds[b]), alone=alone)
-        found = _with_dense_sums(seen, query, f)
+        found = for_each_theta(query, lambda b: sum_theta(index, query, b, f, self.rel_err, seeds[b]), alone=alone)
         return Seen(
             concatenate([summed.moments for summed in found]),
             np.array([summed.rows for summed in found], dtype=np.int64),
@@ -80,13 +76,3 @@ class Bounded:
 
     def _draw_all(self, query: Query, size: int, rng: np.random.Generator, *, distinct: bool) -> Drawn:
         return race(partition_of(query, self), query, Rules(self.delta, None, size, distinct), rng)
-
-
-def _with_dense_sums(seen: Sequence[Summed | None], query: Query, f: Function | None) -> list[Summed]:
-    """With sums over all rows where there are none yet: one pass for all of these thetas."""
-    left, found = [b for b, summed in enumerate(seen) if summed is None], list(seen)
-    if left:
-        moments = sum_densely(query.among(left), f)
-        for k, b in enumerate(left):
-            found[b] = Summed(moments.at(slice(k, k + 1)), query.features.n, Reason.DENSE_PASS, 0.0)
-    return cast("list[Summed]", found)

@@ -17,7 +17,7 @@ from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.types import Asked
 from lazygumbel.methods.base import NOTHING, Query
-from lazygumbel.methods.dense import draw_densely, finish, patience_of
+from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason
 
 __all__ = [
@@ -144,10 +144,6 @@ class Heat:
         ids = self.indexes[0].order[found.positions[0].T]
         return Drawn(ids, found.values[0].T, counts[LOOKED_AT, 0], grounds, bound, counts[TOO_LOW, 0])
 
-    def is_left_to_a_dense_pass(self, b: int, p: int = 0) -> bool:
-        """Whether not a row was raced for."""
-        return bool(self.found.counts[DRAWN, p, b] == 0 and self.found.passed[p, b] == -np.inf)
-
     def finished(self, b: int, p: int = 0) -> Drawn:
         """What was found for one theta, finished by a dense pass if the race was broken off."""
         index, rules, found, at = self.indexes[p], self.rules, self.found, (p, b)
@@ -162,7 +158,7 @@ class Heat:
             one, seed = replace(self.query.at(slice(b, b + 1)), index=index), int(self.batch.seeds[p, b, 2])
             ids, values = finish(one, ids, values, passed, wanted, seed, distinct=rules.distinct)
             rows += n
-            if self.is_left_to_a_dense_pass(b, p):
+            if drawn == 0 and passed == -np.inf:  # not a row was raced for
                 reason, bound, rows = Reason.DENSE_PASS, 0.0, n
         grounds = np.array(reason.code, dtype=np.int8)
         return Drawn(ids, values, np.array(rows), grounds, np.array(bound), np.array(violations))
@@ -175,13 +171,8 @@ def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Gener
     undone, drawn = in_turns(heat), heat.drawn()
     if undone:
         drawn = drawn._replace(rows=drawn.rows.copy(), grounds=drawn.grounds.copy(), bound=drawn.bound.copy())
-        short = np.flatnonzero(heat.found.counts[DRAWN, 0] < heat.wanted.size).tolist()
-        dense = [] if rules.distinct else [b for b in short if heat.is_left_to_a_dense_pass(b)]
-        if dense:  # one matrix product for all
-            one = draw_densely(query.among(dense), rules.size, np.random.default_rng(heat.batch.seeds[0, dense, 2]))
-            drawn.ids[:, dense], drawn.values[:, dense], drawn.rows[dense] = one.ids, one.values, one.rows
-            drawn.grounds[dense], drawn.bound[dense] = Reason.DENSE_PASS.code, 0.0
-        for b in set(short) - set(dense):
+        wanted = heat.wanted.size
+        for b in np.flatnonzero(heat.found.counts[DRAWN, 0] < wanted).tolist():
             one = heat.finished(b)
             drawn.ids[: len(one.ids), b], drawn.values[: len(one.ids), b] = one.ids, one.values
             drawn.rows[b], drawn.grounds[b], drawn.bound[b] = one.rows, one.grounds, one.bound

@@ -20,6 +20,7 @@ from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.kernels.batches import Sample, Sampled
 from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run
 from lazygumbel.methods.base import Function, Query
+from lazygumbel.methods.exhaustive import Exhaustive
 from lazygumbel.methods.racing import LN2
 from lazygumbel.methods.weighing import WeightedSums
 from lazygumbel.results import Moments, Reason
@@ -57,9 +58,8 @@ class Summed(NamedTuple):
 
 def sum_theta(
     index: PartitionIndex, query: Query, b: int, f: Function | None, rel_err: float, seeds: Sequence[int]
-) -> Summed | None:
-    """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z; None if a dense pass is quicker, or
-    codes do not tell."""
+) -> Summed:
+    """Sums of exp(logit), and with f of exp(logit) f, to this relative error of Z, or by a dense pass."""
     features = query.features
     asked = index.estimate(query.temperature, for_sums(features.d, index.parts, rel_err))
     theta, rules = (query.thetas[b], index.slots(query.excluded[b])), (rel_err, _DENSE_SHARE * features.n, WIDEST)
@@ -72,7 +72,7 @@ def sum_theta(
         index.give_back_race(race)
     finally:
         let_go(desk)
-    return summed
+    return summed or _summed_densely(query, b, f)
 
 
 def _weigh(
@@ -99,6 +99,11 @@ def _weigh(
     # Of an expectation relative to the largest |f|, which may be as far from its mean as twice that.
     bound = share * mean * (allowed if f is None else 2 * sqrt(1 + allowed**2)) / sqrt(len(sample.ratios))
     return Summed(moments, int(race.state[SCORED]) + _PILOT + len(sample.ratios), Reason.WEIGHED, bound)
+
+
+def _summed_densely(query: Query, b: int, f: Function | None) -> Summed:
+    seen = Exhaustive().moments(query.at(slice(b, b + 1)), f, np.random.default_rng(0))
+    return Summed(seen.moments, int(seen.rows[0]), Reason.DENSE_PASS, 0.0)
 
 
 def sample_softmax(index: PartitionIndex, query: Query, size: int, seed: int) -> tuple[Ints, Floats] | None:

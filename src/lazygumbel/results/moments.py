@@ -25,8 +25,8 @@ class Moments:
     var_weighted: Floats | None = None
     covariance: Floats | None = None
 
-    def at(self, b: int | slice) -> "Moments":
-        """The sums of one theta of a batch (B,), batch shape (), or of some."""
+    def at(self, b: int) -> "Moments":
+        """The sums of one theta of a batch (B,), batch shape ()."""
         optional = (self.weighted, self.var_weighted, self.covariance)
         return Moments(
             self.shift[b, ...],

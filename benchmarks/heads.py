@@ -222,26 +222,17 @@ class Clusters:
 
 
 class Ours:
-    """A sampler of the library, over the rows as they are or in another basis."""
+    """A sampler of the library."""
 
-    def __init__(self, model: lg.LogLinear, method: lg.Bounded | lg.Exhaustive, basis: lg.Basis | None = None) -> None:
-        self.model, self.method, self.basis, self.rng = model, method, basis, np.random.default_rng(0)
+    def __init__(self, model: lg.LogLinear, method: lg.Bounded | lg.Exhaustive) -> None:
+        self.model, self.method, self.rng = model, method, np.random.default_rng(0)
 
     def draw(self, theta: np.ndarray) -> int:
-        return int(self.model(self._asked(theta)).sample(1, method=self.method, rng=self.rng).ids[0])
+        return int(self.model(theta).sample(1, method=self.method, rng=self.rng).ids[0])
 
-    def distances(self, thetas: np.ndarray, exact: list[np.ndarray]) -> np.ndarray:
-        """Of its draws from the softmax over its rows, which is known in closed form (`audit`), and of that from the
-        exact one, where another basis has rounded the rows anew: together at least the distance."""
-        asked = self._asked(thetas)
-        found = self.model.audit(asked, method=self.method).miss
-        if self.basis is None:
-            return found
-        laws = (softmax(logits) for logits in logits_of(self.model.features.gather(np.arange(exact[0].size)), asked))
-        return found + np.array([np.abs(law - p).sum() / 2 for law, p in zip(laws, exact, strict=True)])
-
-    def _asked(self, thetas: np.ndarray) -> np.ndarray:
-        return thetas if self.basis is None else self.basis.thetas(thetas)
+    def distances(self, thetas: np.ndarray) -> np.ndarray:
+        """Of its draws from the softmax, which is known in closed form (`audit`)."""
+        return self.model.audit(thetas, method=self.method).miss
 
 
 def logits_of(rows: np.ndarray, thetas: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 
 def contenders(
-    rows: np.ndarray, models: dict[str, tuple[lg.LogLinear, lg.Basis | None]], budget: Budget, cache: Path | None
+    rows: np.ndarray, models: dict[str, lg.LogLinear], budget: Budget, cache: Path | None
 ) -> dict[tuple[str, str], Head | Ours]:
     """By kind and setting."""
     found: dict[tuple[str, str], Head | Ours] = {}
@@ -80,23 +80,18 @@ def contenders(
     partition = Partition.build(rows, budget.clusters, cache and cache / "clusters.npz")
     for probes in budget.probes:
         found["clusters", f"{probes:,} of {len(partition.centroids):,}"] = Clusters(partition, probes)
-    for kept, (model, basis) in models.items():
-        found["lazygumbel", f"Bounded(delta=1e-4){kept}"] = Ours(model, lg.Bounded(), basis)
-        found["lazygumbel", f"Bounded(delta=1e-3){kept}"] = Ours(model, lg.Bounded(delta=1e-3), basis)
-    found["lazygumbel", "Exhaustive()"] = Ours(models[""][0], lg.Exhaustive())
+    for kept, model in models.items():
+        found["lazygumbel", f"Bounded(delta=1e-4){kept}"] = Ours(model, lg.Bounded())
+        found["lazygumbel", f"Bounded(delta=1e-3){kept}"] = Ours(model, lg.Bounded(delta=1e-3))
+    found["lazygumbel", "Exhaustive()"] = Ours(models[""], lg.Exhaustive())
     return found
 
 
 def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | None) -> dict[str, Any]:
     """All points, of a dense head the quickest variant, and the mass lost by the most probable tokens."""
     like = states[::2]
-    basis = lg.Basis.between(rows, like)
-    models: dict[str, tuple[lg.LogLinear, lg.Basis | None]] = {
-        "": (_model(lg.Features.of(rows), like, None, cache and cache / "index"), None)
-    }
-    moved, asked = basis.rows(rows), basis.thetas(like)
-    for kept, coordinates, name in ((", basis", None, "basis"), (f", basis, {COARSE}", COARSE, "coarse")):
-        models[kept] = _model(moved, asked, coordinates, cache and cache / name), basis
+    models = {"": _model(rows, like, None, cache and cache / "index")}
+    models[f", {COARSE}"] = _model(rows, like, COARSE, cache and cache / "coarse")
     thetas = np.ascontiguousarray(states[1::2][: budget.thetas])
     heads = contenders(rows, models, budget, cache)
     judged = _judged(heads, thetas, logits_of(rows, thetas), cache and cache / "distances.json")
@@ -110,7 +105,7 @@ def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | 
     return {"points": points, "lost": judged["lost"], "run": run}
 
 
-def _model(rows: lg.Features, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
+def _model(rows: np.ndarray, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
     if path is not None and path.exists():
         return lg.LogLinear.load(path)
     start = perf_counter()

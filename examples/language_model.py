@@ -126,12 +126,10 @@ class Tokens(NamedTuple):
     """The distribution over all tokens, at any hidden state."""
 
     model: lg.LogLinear
-    basis: lg.Basis
-    """In which codes of the rows tell most at hidden states."""
 
     def at(self, theta: np.ndarray, arguments: argparse.Namespace, rng: np.random.Generator | int) -> Any:
         """The distribution of the next token."""
-        dist = self.model(self.basis.thetas(theta), temperature=arguments.temperature)
+        dist = self.model(theta, temperature=arguments.temperature)
         if arguments.top_p >= 1:
             return dist
         return dist.truncated(top_p=arguments.top_p, rel_err=arguments.rel_err, rng=rng)
@@ -143,10 +141,9 @@ class Tokens(NamedTuple):
 
     def distance(self, theta: np.ndarray, arguments: argparse.Namespace) -> float:
         """Exact total variation distance of draws at one theta; with top-p, from the softmax over the true nucleus."""
-        asked = self.basis.thetas(theta)
         if arguments.top_p >= 1:
-            return float(self.model.audit(asked, temperature=arguments.temperature).miss[0])
-        exact = self.model(asked, temperature=arguments.temperature).truncated(top_p=arguments.top_p)
+            return float(self.model.audit(theta, temperature=arguments.temperature).miss[0])
+        exact = self.model(theta, temperature=arguments.temperature).truncated(top_p=arguments.top_p)
         found = self.at(theta, arguments, 0)
         ids = np.union1d(*(dist.top_k(self.model.features.n).ids for dist in (exact, found)))
         p, q = (np.exp(dist.log_prob(ids).value) for dist in (exact, found))
@@ -155,25 +152,19 @@ class Tokens(NamedTuple):
 
 def open_head(rows: np.ndarray, states: Callable[[], np.ndarray], folder: Path, temperature: float) -> Tokens:
     """The model over all tokens: that of an earlier run, if its rows are the same."""
-    kept = folder.with_suffix(".basis.npy")
-    if folder.exists() and kept.exists():
-        model, basis = lg.LogLinear.load(folder), lg.Basis(np.load(kept))
+    if folder.exists():
+        model = lg.LogLinear.load(folder)
         some = np.arange(0, len(rows), max(1, len(rows) // 1000))
-        alike = (model.features.n, basis.d) == rows.shape
-        if alike and np.allclose(model.features.gather(some), basis.rows(rows[some]).stored, rtol=0, atol=1e-6):
-            return Tokens(model, basis)
-    like = states()
-    basis = lg.Basis.between(rows, like)
-    moved = basis.rows(rows)
+        alike = (model.features.n, model.features.d) == rows.shape
+        if alike and np.array_equal(model.features.gather(some), rows[some]):
+            return Tokens(model)
     if len(rows) < LARGE:
-        model = lg.LogLinear.build(moved)
+        model = lg.LogLinear.build(rows)
     else:
-        asked = basis.thetas(like) / temperature
-        model = lg.LogLinear(lg.PartitionIndex.build(moved, thetas=asked, rng=0, progress=True))
+        model = lg.LogLinear(lg.PartitionIndex.build(rows, thetas=states() / temperature, rng=0, progress=True))
     folder.parent.mkdir(parents=True, exist_ok=True)
     model.save(folder)
-    np.save(kept, basis.matrix)
-    return Tokens(model, basis)
+    return Tokens(model)
 
 
 def default_model(cache: Path) -> Path:

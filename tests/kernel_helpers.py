@@ -32,6 +32,12 @@ def copy_of(run: Run) -> Run:
     return run._replace(race=Race(*(array.copy() for array in run.race)))
 
 
+def stretched(d: int) -> np.ndarray:
+    """A basis in which some vectors are nearly three times as long as others of the same norm."""
+    axes = np.linalg.qr(np.random.default_rng(d).normal(size=(d, d)))[0]
+    return (axes * np.exp(np.linspace(-0.5, 0.5, d))) @ axes.T
+
+
 @cache
 def index_of(d: int, coordinates: tuple[int, int], n: int) -> PartitionIndex:
     """Rows of varied norm in nine cells, three of which are of one row; norms differ between cells too."""
@@ -43,7 +49,7 @@ def index_of(d: int, coordinates: tuple[int, int], n: int) -> PartitionIndex:
     rows[:-3] += middle[cell_of[:-3]]
     rows = rows.astype(np.float32)
     means = np.stack([rows[cell_of == c].mean(axis=0) for c in range(9)])
-    coder = Coder.of(d, coordinates, rng)
+    coder = Coder.of(stretched(d), coordinates, rng)
     return PartitionIndex(*code_rows(Assigned(Features.of(rows), means, cell_of), coder, rng))
 
 

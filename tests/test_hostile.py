@@ -157,7 +157,8 @@ ARRAYS = {
     "partition": (
         *("rows", "order", "positions", "names", "name_offsets", "means", "offsets", "cell_variances"),
         *("residual_axes", "residual_around"),
-        *("coder_rotation", "coder_first", "coder_second", "codes", "more", "widths", "exponents", "code_units"),
+        *("coder_turn_rows", "coder_turn_thetas", "coder_first", "coder_second", "codes", "more", "widths"),
+        *("exponents", "code_units"),
         *("bytes", "byte_steps", "byte_error"),
     ),
 }
@@ -177,7 +178,10 @@ for kind, names in ARRAYS.items():
             structured=lambda a: np.zeros(a.shape, dtype=[("a", a.dtype)]),
             words=lambda a: a.astype("U4"),
         )
-for name in ("rows", "means", "cell_variances", "residual_axes", "coder_rotation", "coder_first", "coder_second"):
+for name in (
+    *("rows", "means", "cell_variances", "residual_axes"),
+    *("coder_turn_rows", "coder_turn_thetas", "coder_first", "coder_second"),
+):
     hostile("partition", name, nan=put(1, np.nan), infinite=put(1, np.inf))
 for name in ("widths", "code_units", "byte_steps", "byte_error", "residual_around"):
     hostile("partition", name, nan=put(0, np.nan), infinite=put(0, np.inf), negative=put(0, -1.0))
@@ -186,7 +190,8 @@ hostile("partition", "code_units", zero=put(0, 0.0))
 hostile("partition", "cell_variances", zero=put(0, 0.0), negative=put(3, -1.0))
 hostile("partition", "residual_around", zero=put(0, 0.0), negative=put(0, -1.0), huge=put(0, 2.0))
 hostile("partition", "means", huge=put(0, 1e20))
-hostile("partition", "coder_rotation", zero=put(0, 0.0), shrunk=lambda a: a * np.float32(0.9))
+for name in ("coder_turn_rows", "coder_turn_thetas"):
+    hostile("partition", name, zero=put(0, 0.0), shrunk=lambda a: a * np.float32(0.9))
 hostile("partition", "exponents", huge=put(2, 255))
 hostile("partition", "byte_error", huge=put(0, 1e9))
 hostile(

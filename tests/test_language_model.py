@@ -120,14 +120,8 @@ def test_the_heads_it_is_compared_with_draw_from_the_laws_they_are_judged_by(mon
     assert distances[:3] == [0, 0, 0] and 0 < distances[3] < 0.02 and 0 < distances[4] < 0.02
     assert min(distances[5:]) > 0.05  # what top k and uncorrected clusters lose
     ours = heads.Ours(lg.LogLinear(lg.ExactIndex(rows)), lg.Exhaustive())
-    assert ours.distances(theta[None], [exact])[0] == 0 and 0 <= ours.draw(theta) < 300
-    basis = lg.Basis.between(rows, theta)
-    moved = lg.LogLinear.build(basis.rows(rows))
-    for kept, right in ((basis, True), (None, False)):  # and with a theta that was forgotten to change
-        ours = heads.Ours(moved, lg.Exhaustive(), kept)
-        asked = ours.distances(theta[None], [exact])[0] if right else 0.0
-        assert 0 <= asked < 1e-6
-        assert (chi_square_p([ours.draw(theta) for _ in range(1_000)], exact) > 1e-4) is right
+    assert ours.distances(theta[None])[0] == 0
+    assert chi_square_p([ours.draw(theta) for _ in range(1_000)], exact) > 1e-4
 
 
 def test_bars_are_judged_by_the_quickest_close_head(monkeypatch):

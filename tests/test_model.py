@@ -143,7 +143,7 @@ def test_describe_reads_no_array(tmp_path: Path) -> None:
     facts = describe(tmp_path / "model")
     assert (facts["n"], facts["d"], facts["dtype"], facts["names"]) == (100, 3, "float32", True)
     assert facts["index"] == {"kind": "partition", "cells": 5, "coordinates": [4, 4], "calibration": None}
-    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 7
+    assert facts["bytes"] == sizes and facts["path"] == str(tmp_path / "model") and facts["version"] == 8
     LogLinear.build(make_rows(10, 2)).save(tmp_path / "plain")
     assert describe(tmp_path / "plain")["names"] is False
     with pytest.raises(ValueError, match="no such folder"):

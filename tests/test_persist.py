@@ -44,7 +44,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     assert reader.file("empty.txt").read_bytes() == b""
     assert not reader.has("absent") and not reader.has("tree.bin")
     assert reader.config["index"] == {"kind": "test", "cells": 12} and reader.config["note"] == "Grüße"
-    assert (reader.config["format"], reader.config["version"]) == ("lazygumbel-model", 7)
+    assert (reader.config["format"], reader.config["version"]) == ("lazygumbel-model", 8)
     assert is_tidy(path)
     for missing in (lambda: reader.array("absent"), lambda: reader.file("absent.npy")):
         with pytest.raises(ValueError, match=r"the model has no file absent\.npy; its config\.json does not fit"):
@@ -105,7 +105,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a list": (lambda path: (path / "config.json").write_text("[1]"), "was not written by lazygumbel"),
     "foreign": (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), r"lazygumbel \(format"),
     "other format": (config_with(format="faiss"), r"was not written by lazygumbel \(format 'faiss'\)"),
-    "newer": (config_with(version=8), r"format version 8, newer than the 7 .*: pip install --upgrade lazygumbel"),
+    "newer": (config_with(version=9), r"format version 9, newer than the 8 .*: pip install --upgrade lazygumbel"),
     "older": (config_with(version=6), r"format version 6, which this release no longer reads; build it anew with Log"),
     "much older": (config_with(version=1), r"format version 1, which this release no longer reads; build it anew"),
     "no version": (config_with(version=None), "saved in format version None"),

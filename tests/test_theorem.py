@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from kernel_helpers import stretched
 from lazygumbel import Bounded, Features, LogLinear, PartitionIndex, kernels
 from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes.partition.build import Assigned, code_rows
@@ -111,7 +112,7 @@ class Placed(NamedTuple):
 
 def words_of(coder: Coder, codes: np.ndarray) -> np.ndarray:
     """The codewords of rows, end to end, by the first part of their codes and by all, (2, m, d)."""
-    d, (first, _) = len(coder.rotation), coder.parts
+    d, (first, _) = len(coder.turn_rows), coder.parts
     parts = []
     for words, held in ((coder.first, codes[:, :first]), (coder.second, codes[:, first:])):
         runs = -(-d // words.shape[1])
@@ -122,15 +123,19 @@ def words_of(coder: Coder, codes: np.ndarray) -> np.ndarray:
 def errors(placed: Placed, coder: Coder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each pair, by the first part of codes and by all, (2, m): y - estimate; its standard deviation by the law,
     exactly, nan where the code was of no use; and that by the widths of the sketch."""
-    residuals, thetas = (array.astype(np.float64) for array in placed)
-    d, rotation = residuals.shape[1], coder.rotation.astype(np.float64)
+    # What follows is in the coordinates of codes; there inner products are what they were.
+    turns = coder.turn_rows.astype(np.float64), coder.turn_thetas.astype(np.float64)
+    residuals, thetas = (array.astype(np.float64) @ turn.T for array, turn in zip(placed, turns, strict=True))
+    plain = np.einsum("md,md->m", *(array.astype(np.float64) for array in placed))
+    lengths = np.linalg.norm(residuals, axis=1) * np.linalg.norm(thetas, axis=1)
+    assert (np.abs(plain - np.einsum("md,md->m", residuals, thetas)) < 1e-5 * lengths).all()
+    d = residuals.shape[1]
     encoded, longest = coder.encode(placed.residuals)
     words, gains, widths = words_of(coder, encoded.codes), encoded.gains.T, encoded.widths.T.astype(np.float64)
     assert np.linalg.norm(words, axis=2).max() <= longest * (1 + 1e-6)
-    estimate = gains * np.einsum("pmd,md->pm", words, thetas @ rotation.T)
+    estimate = gains * np.einsum("pmd,md->pm", words, thetas)
     norms = np.linalg.norm(residuals, axis=1)
-    rotated = residuals @ rotation.T
-    rotated /= np.linalg.norm(rotated, axis=1, keepdims=True)
+    rotated = residuals / norms[:, None]
     cosines = np.einsum("pmd,md->pm", words, rotated)
     sines = np.linalg.norm(words - cosines[:, :, None] * rotated, axis=2)
     along = np.einsum("md,md->m", residuals, thetas) / norms
@@ -143,9 +148,11 @@ def errors(placed: Placed, coder: Coder) -> tuple[np.ndarray, np.ndarray, np.nda
 @pytest.mark.parametrize("d", [3, 8, 50, 128])
 def test_the_error_has_its_exact_law(d: int, coordinates: tuple[int, int]) -> None:
     """Over rotations, for adversarial rows, by the first part of codes and by all: Kolmogorov; the rate at which
-    ceilings are too low; and what is lost of the mass of a row."""
+    ceilings are too low; and what is lost of the mass of a row. In the basis of the rows, and in others."""
     placed, rng, law = Placed.adversarially(d), np.random.default_rng(10 * d + coordinates[0]), law_of(d)
-    error, exact, claimed = np.stack([errors(placed, Coder.of(d, coordinates, rng)) for _ in range(ROTATIONS)], axis=1)
+    basis = np.eye(d) if coordinates == PAIRS[0] else stretched(d)
+    found = [errors(placed, Coder.of(basis, coordinates, rng)) for _ in range(ROTATIONS)]
+    error, exact, claimed = np.stack(found, axis=1)
     assert (claimed[~np.isnan(exact)] >= exact[~np.isnan(exact)]).all()
     for part in range(2):
         useful = ~np.isnan(exact[:, part])
@@ -172,7 +179,8 @@ def test_a_rotation_that_is_aligned_with_the_data_breaks_the_law(coordinates: tu
     """The control: the same test with a fixed rotation, and thetas along what its code leaves over."""
     d = 50
     rng = np.random.default_rng(0)
-    aligned = Coder.of(d, coordinates, rng)._replace(rotation=np.eye(d, dtype=np.float32))
+    nothing = np.eye(d, dtype=np.float32)
+    aligned = Coder.of(np.eye(d), coordinates, rng)._replace(turn_rows=nothing, turn_thetas=nothing)
     residuals = np.abs(rng.normal(size=(ROTATIONS, d))).astype(np.float32)  # all on one side of every coordinate
     words, exact = words_of(aligned, aligned.encode(residuals)[0].codes)[part], residuals.astype(np.float64)
     off = exact / np.linalg.norm(exact, axis=1, keepdims=True) - words / np.linalg.norm(words, axis=1, keepdims=True)
@@ -201,7 +209,7 @@ class Scene(NamedTuple):
     def index(self, coordinates: tuple[int, int], rng: np.random.Generator) -> PartitionIndex:
         cell_of = np.arange(len(self.rows)) % 2
         means = np.stack([self.rows[cell_of == c].mean(axis=0) for c in (0, 1)])
-        coder = Coder.of(self.rows.shape[1], coordinates, rng)
+        coder = Coder.of(stretched(self.rows.shape[1]), coordinates, rng)
         return PartitionIndex(*code_rows(Assigned(Features.of(self.rows), means, cell_of), coder, rng))
 
 
@@ -244,7 +252,8 @@ def test_ceilings_by_codes_are_too_low_with_the_probability_of_their_quantile_at
     allowed = 0.0
     for seed in range(trials):
         index = scene.index(coordinates, rng)
-        deviation = norm / temperature / sqrt(d - 1) * index.widest[level - SHORT]
+        turned = float(np.linalg.norm(index.coder.turn_thetas @ scene.theta))
+        deviation = turned / temperature / sqrt(d - 1) * index.widest[level - SHORT]
         quantile = error_quantile(0.9 * delta, d, deviation)
         allowed = max(allowed, error_tail(quantile, d) + 0.1 * delta)
         limits, everything = (inf, inf, inf), np.array([[-inf] * 3, [inf] * 3])

@@ -19,7 +19,6 @@ from lazygumbel.methods import (
 )
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws, Estimate, Mode, OrderedDraws, TopK
-from lazygumbel.rows.basis import Basis
 from lazygumbel.rows.features import Features
 from lazygumbel.walk import Walk, walk
 from lazygumbel.warm import warm_up
@@ -28,7 +27,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
-    "Basis",
     "Bounded",
     "Calibrated",
     "Calibration",

@@ -10,7 +10,7 @@ __all__ = ["CHANGES", "CONFIG", "DATA", "FORMAT", "VERSION", "is_saved", "read_c
 
 CONFIG = "config.json"
 FORMAT = "lazygumbel-model"
-VERSION = 7
+VERSION = 8
 DATA = re.compile(r"data-[0-9a-f]{16}")
 """What may be swept: narrow enough not to take a user's `data-raw` or `data-20240131` for a leftover."""
 CHANGES = re.compile(r"changes-[0-9a-f]{16}\.log")

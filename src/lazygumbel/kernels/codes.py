@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.byte_ceilings import weigh_bytes
-from lazygumbel.kernels.decorators import helper, part
+from lazygumbel.kernels.decorators import helper, maker, part
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
     segment_weight,
@@ -100,7 +100,7 @@ def _products(
     return low, high
 
 
-@part
+@maker
 def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """With words side by side, (coordinates, 64)."""
     out = np.empty((codebook.shape[1], codebook.shape[0]), dtype=np.float64)
@@ -110,7 +110,7 @@ def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return out
 
 
-@part
+@maker
 def lookup_tables(
     rotated: npt.NDArray[np.float32],
     first: npt.NDArray[np.float32],
@@ -145,7 +145,7 @@ def lookup_tables(
     return tables, int(exponent), (base_first / step, base / step), reach / step
 
 
-@part
+@maker
 def _forecast(
     coded: Coded, cells: npt.NDArray[np.float32], scale: float, spread: float
 ) -> tuple[npt.NDArray[np.float64], float]:
@@ -174,7 +174,7 @@ def _quantile(coded: Coded, asked: Asked, unit: float, part: int) -> float:
     return float(asked.quantiles[min(int(steps) - first, DEVIATIONS - 1)])
 
 
-@part
+@maker
 def _levels(
     coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, rules: tuple[float, float]
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
@@ -184,7 +184,7 @@ def _levels(
     count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * _LN2, rules
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, theta.cells, scale, spread)
-    unit = theta.norm * scale / np.sqrt(max(coded.d - 1, 1))
+    unit = theta.turned * scale / np.sqrt(max(coded.d - 1, 1))
     log_unit = np.log(max(unit, 1e-300))
     for c in range(count):
         level, shifted = BYTES, right + np.int64(coded.exponents[c])
@@ -212,7 +212,7 @@ def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: flo
     return inside
 
 
-@part
+@maker
 def prepare(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Any, Any, Any]:
@@ -220,30 +220,31 @@ def prepare(
     return prepare_projected(coded, vector, asked, power, seed, project(coded, vector, np.empty(0, dtype=np.float32)))
 
 
-@part
+@maker
 def prepare_projected(
     coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64, found: Any
 ) -> tuple[Any, Any, Any]:
     """The same, of what `project` has found."""
     d, (laid_out, projected) = coded.d, found
-    square, scale, first_cell = 0.0, asked.scale / power, d + coded.axes
+    square, turned, scale, first_cell = 0.0, 0.0, asked.scale / power, d + coded.axes
     for c in range(d):
         square += np.float64(vector[c]) * np.float64(vector[c])
+        turned += np.float64(projected[c]) * np.float64(projected[c])
     around = coded.around * square
     for c in range(d, first_cell):
         around += np.float64(projected[c]) * np.float64(projected[c])
-    norm, spread, cells = np.sqrt(square), np.sqrt(around), projected[first_cell:]
+    norm, turned, spread, cells = np.sqrt(square), np.sqrt(turned), np.sqrt(around), projected[first_cell:]
     entry = max(UNIT * coded.gain * scale, 1e-280)
     tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, entry, seed)
     step = np.exp2(exponent) / entry
-    reach = min(reach, coded.code_norm * norm / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
+    reach = min(reach, coded.code_norm * turned / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
     reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
     left = int(np.floor(np.log2(32767.0 / reach)))
-    theta, best = (laid_out, cells, norm, asked.scale), -np.inf
+    theta, best = (laid_out, cells, norm, turned, asked.scale), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
     covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
-    unit = norm / np.sqrt(max(d - 1, 1)) * asked.scale * _LN2
+    unit = turned / np.sqrt(max(d - 1, 1)) * asked.scale * _LN2
     quantiles = _quantile(coded, asked, unit, 0), _quantile(coded, asked, unit, 1)
     rules = asked.slope * quantiles[0], (asked.far if covered else 0.0)
     levels, rights, far, expected = _levels(coded, asked, Theta(*theta), spread, left - exponent, rules)
@@ -258,7 +259,7 @@ def prepare_projected(
         scores[c] = np.float64(cells[c]) * scale * UNIT + added + rounded
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))
-    spreads = norm / np.sqrt(max(d - 1, 1)) * scale * UNIT
+    spreads = turned / np.sqrt(max(d - 1, 1)) * scale * UNIT
     ceilings = (
         tables,
         scores,

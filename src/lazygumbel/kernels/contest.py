@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.codes import prepare, prepare_projected, scan
-from lazygumbel.kernels.decorators import exact_kernel, part
+from lazygumbel.kernels.decorators import exact_kernel, maker, part
 from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
 from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
@@ -55,7 +55,7 @@ def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> No
     race.state[:] = 0.0
 
 
-@part
+@maker
 def run_of(stored: Stored, theta: Any, ceilings: Any, race: Race) -> Run:
     return Run(stored.sketch, stored.rows, Theta(*theta), Ceilings(*ceilings), race)
 
@@ -65,7 +65,7 @@ def _out_of_range(outlook: Outlook, race: Race) -> bool:
     return bool((outlook.high - outlook.low) / _RANGE > 1.0 and race.sums[heaviest_chunk(race)] > _HOT)
 
 
-@part
+@maker
 def _enter_tempered(
     stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, outlook: Outlook
 ) -> tuple[Any, Any, Any]:
@@ -74,7 +74,7 @@ def _enter_tempered(
     return theta, ceilings, facts
 
 
-@part
+@maker
 def enter(
     stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, desk: _Ints
 ) -> tuple[Any, Any, Any]:
@@ -103,7 +103,7 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
     return refine(run, least * max(_HEAVY / max(size, 1), 1.0), True)
 
 
-@part
+@maker
 def _hold(rooms: Rooms, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
     """Theta and ceilings with arrays that last."""
     held = Theta(*theta), Ceilings(*ceilings)
@@ -164,14 +164,14 @@ def race_thetas(
     return undone
 
 
-@part
+@maker
 def _excluded(batch: Batch, b: int) -> _Ints:
     if batch.ends.shape[0] == 0:
         return batch.excluded
     return batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]]
 
 
-@part
+@maker
 def _prepare(
     coded: Coded, asked: Asked, batch: Batch, at: tuple[int, int], known: npt.NDArray[np.float32]
 ) -> tuple[Any, Any, Any]:
@@ -183,7 +183,7 @@ def _prepare(
     return prepare_projected(coded, vector, asked, 1.0, batch.seeds[at[0], at[1], 0], found)
 
 
-@part
+@maker
 def _race_theta(
     stored: Stored,
     asked: Asked,

@@ -14,7 +14,7 @@ from numba import njit
 
 from lazygumbel.kernels.keeping import drop_stale
 
-__all__ = ["door", "exact_kernel", "helper", "kernel", "part"]
+__all__ = ["door", "exact_kernel", "helper", "kernel", "maker", "part"]
 
 
 def _can_keep() -> bool:
@@ -45,12 +45,15 @@ kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy", fastmath={"reas
 exact_kernel: Any = njit(cache=_KEPT, nogil=True, error_model="numpy")
 """The same bits on every processor."""
 _for_kernels: Any = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-part: Any = njit(**_for_kernels)
-"""A part of a kernel, the same bits on every processor. Python cannot call it: to compile what unpacks named tuples
-takes longer than most parts."""
+part: Any = njit(_nrt=False, **_for_kernels)
+"""A part of a kernel that neither allocates nor returns arrays, the same bits on every processor. Python cannot call
+it: to compile what unpacks named tuples takes longer than most parts. Arrays are not counted as they are handed on:
+with counts, a branch or an atomic operation for each array of each named tuple at every call, a scan that two threads
+share took a third more."""
+maker: Any = njit(**_for_kernels)
+"""A part that allocates, or returns arrays."""
 helper: Any = njit(forceinline=True, _nrt=False, **_for_kernels)
-"""A part that allocates nothing: arrays are not counted as they are handed on. With counts, an atomic operation for
-each array of each named tuple, a proposal took twice the time."""
+"""A part that is laid into its callers."""
 
 
 def door(inner: Any) -> Any:

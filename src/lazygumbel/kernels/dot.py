@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from lazygumbel.kernels.decorators import part
+from lazygumbel.kernels.decorators import maker
 
 __all__ = ["dot", "lay_out"]
 
@@ -24,7 +24,7 @@ _FLOAT, _BYTE, _PLACE = ir.FloatType(), ir.IntType(8), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, _WIDTH)
 
 
-@part
+@maker
 def lay_out(query: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """A query as `dot` takes it: whole vectors of 16, then one for the last 16 columns with zeros for those before."""
     d = query.shape[0]

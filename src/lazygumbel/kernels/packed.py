@@ -75,7 +75,7 @@ _RACE = _tuple(
     _array(_Whole, 1, kept=False),
     _WORDS,
 )
-_THETA = _tuple(Theta, *(_array(_Float, 1, kept=False),) * 2, *(_Double,) * 2)
+_THETA = _tuple(Theta, *(_array(_Float, 1, kept=False),) * 2, *(_Double,) * 3)
 _CEILINGS = _tuple(
     Ceilings,
     _array(_Byte, 2, kept=False),

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.batches import DRAWN, LOOKED_AT, TOO_LOW, Few, Fired, Found
-from lazygumbel.kernels.decorators import exact_kernel, part
+from lazygumbel.kernels.decorators import exact_kernel, maker
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.numbers import uniform
 
@@ -13,7 +13,7 @@ __all__ = ["draw_few", "find_first"]
 _Ints, _Floats = npt.NDArray[np.int64], npt.NDArray[np.float64]
 
 
-@part
+@maker
 def _draw(few: Few, b: int, places: _Ints, values: _Floats) -> None:
     laid_out, count, high = lay_out(few.thetas[b]), few.rows.shape[0], -np.inf
     ends = np.full(count, -np.inf)

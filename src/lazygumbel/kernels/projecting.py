@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.decorators import part
+from lazygumbel.kernels.decorators import maker
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.types import Coded
 
 __all__ = ["project"]
 
 
-@part
+@maker
 def project(coded: Coded, vector: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -> Any:
     """Theta laid out, and its products with the rows of the projection. Those with the rotation and with the means of
     the build may be known, end to end, if its cells have them."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.batches import Proposals
 from lazygumbel.kernels.codes import block_weight, largest_weight, level_of, row_weight, weight_of_segment
-from lazygumbel.kernels.decorators import helper, part
+from lazygumbel.kernels.decorators import helper, maker, part
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.prefetch import prefetch
@@ -385,7 +385,7 @@ def _retire(run: Run, proposals: Proposals) -> None:
     add_up(race)
 
 
-@part
+@maker
 def draw(
     run: Run,
     seed: np.uint64,

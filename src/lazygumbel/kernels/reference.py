@@ -241,17 +241,18 @@ def prepare(
     axes, scores = projected[d : d + coded.axes].astype(np.float64), projected[d + coded.axes :]
     cells, norm = scores.astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
     spread = float(np.sqrt(coded.around * norm**2 + (axes**2).sum()))
+    turned = float(np.linalg.norm(projected[:d].astype(np.float64)))
     unit = max(UNIT * coded.gain * scale, 1e-280)
     tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
     rounding = np.sqrt(np.array(coded.parts)) * asked.rounding
     # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
-    reach = min(reach, coded.code_norm * norm * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
+    reach = min(reach, coded.code_norm * turned * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
     left = int(np.floor(np.log2(32767 / reach)))
     facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), spread / max(norm, 1e-30)])
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
-    quantiles = _quantiles(coded, asked, norm)
+    quantiles = _quantiles(coded, asked, turned)
     asked = asked._replace(slope=asked.slope * quantiles[0], far=asked.far if covered else 0.0)
-    levels, ceilings, log_z = _levels(coded, asked, cells, norm, spread)
+    levels, ceilings, log_z = _levels(coded, asked, cells, turned, spread)
     rights = left - exponent + coded.exponents.astype(np.int64)
     levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
     rights = np.clip(rights, _LEAST_SHIFT, 15)
@@ -261,9 +262,9 @@ def prepare(
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
     with np.errstate(over="ignore"):
         far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
-    sd = norm / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
+    sd = turned / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
     return (
-        Theta(_lay_out(vector), scores, norm, asked.scale),
+        Theta(_lay_out(vector), scores, norm, turned, asked.scale),
         Ceilings(
             tables,
             (cells * scale * UNIT + added + rounded).astype(np.float32),
@@ -288,22 +289,22 @@ def prepare(
     )
 
 
-def _quantiles(coded: Coded, asked: Asked, norm: float) -> tuple[float, float]:
+def _quantiles(coded: Coded, asked: Asked, turned: float) -> tuple[float, float]:
     """How far ceilings lie above estimates, by the first part of codes and by all."""
-    deviations = norm * asked.scale * _LN2 / sqrt(max(coded.d - 1, 1)) * np.array(coded.widest)
+    deviations = turned * asked.scale * _LN2 / sqrt(max(coded.d - 1, 1)) * np.array(coded.widest)
     steps = np.ceil(STEPS * np.log2(np.maximum(deviations, LEAST_DEVIATION))) - ceil(STEPS * log2(LEAST_DEVIATION))
     first, all_ = asked.quantiles[np.minimum(steps, DEVIATIONS - 1).astype(np.int64)].tolist()
     return first, all_
 
 
-def _levels(coded: Coded, asked: Asked, cells: Floats, norm: float, spread: float) -> tuple[Bytes, Floats, float]:
+def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, spread: float) -> tuple[Bytes, Floats, float]:
     """How the ceilings of each cell are known, the coarsest way that is cheap enough; one ceiling for all of its rows;
     and log Z as it is expected."""
     scale = asked.scale * _LN2
     densities, log_z = _forecast(coded, cells, scale, spread)
     levels = np.full(len(cells), BYTES, dtype=np.uint8)
     for level in (FULL, SHORT):
-        unit = norm * scale / np.sqrt(max(coded.d - 1, 1))
+        unit = turned * scale / np.sqrt(max(coded.d - 1, 1))
         sd: Floats = unit * coded.widths[level - SHORT]
         cost: Floats = densities - log_z + asked.slope * sd + asked.curvature * sd**2
         cost += asked.order * (np.log(max(unit, 1e-300)) + coded.log_widths[level - SHORT])
@@ -770,12 +771,13 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
 
 def _widths(run: Run) -> Vectors:
     """The widths of all groups by what their ceilings are known by, (blocks, 2). Bytes err in no particular direction,
-    nearly; twice the width that this comes to, by the first row of the group."""
+    nearly: twice the width that this comes to in the coordinates of codes, by the first row of the group."""
     levels = np.array([level_of(run, block) for block in range(len(run.race.weights))])
     found = run.sketch.widths[0].reshape(-1, BLOCK // GROUP).copy()
     found[levels == FULL] = run.sketch.widths[1].reshape(-1, BLOCK // GROUP)[levels == FULL]
     firsts = np.minimum(run.sketch.firsts, len(run.rows.rows) - 1)  # groups of the last block may be empty
-    by_bytes = (2 * run.rows.error * run.rows.steps[firsts, 0].astype(np.float64)).reshape(-1, BLOCK // GROUP)
+    longer = run.theta.norm / max(run.theta.turned, 1e-300)
+    by_bytes = (2 * run.rows.error * longer * run.rows.steps[firsts, 0].astype(np.float64)).reshape(-1, BLOCK // GROUP)
     found[levels == BYTES] = by_bytes[levels == BYTES]
     return found
 
@@ -844,7 +846,7 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
     run = Run(stored.sketch, stored.rows, facts, ceilings, race)
     set_reference(run, outlook)
-    unit = facts.norm * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
+    unit = facts.turned * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
     sample = sample_to(run, unit, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
     return Sampled(sample, weigh_sample(sample.ratios, sample.widths, unit), facts.norm)
 

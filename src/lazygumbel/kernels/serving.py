@@ -8,7 +8,7 @@ from numba.core import types
 from numba.core.types import ExternalFunction
 from numba.extending import intrinsic
 
-from lazygumbel.kernels.decorators import part
+from lazygumbel.kernels.decorators import maker
 from lazygumbel.kernels.sharing import (
     BEST,
     SCAN,
@@ -43,7 +43,7 @@ def _address(_: Any, array: Any) -> Any:
     return types.voidptr(array), generate
 
 
-@part
+@maker
 def serve(descriptor: int, desk: npt.NDArray[np.int64]) -> None:
     byte, seen = np.empty(1, dtype=np.int64), count_calls(desk)
     while True:

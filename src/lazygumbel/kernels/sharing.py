@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.codes import scan
-from lazygumbel.kernels.decorators import part
+from lazygumbel.kernels.decorators import maker, part
 from lazygumbel.kernels.packed import read_run, read_sample, write_run, write_sample
 from lazygumbel.kernels.types import AWAKE, CALLS, DESK, PACKED, Run
 
@@ -146,7 +146,7 @@ def tell_awake(desk: _Ints, awake: int) -> None:
     _swap(desk, AWAKE, 1 - awake, awake)
 
 
-@part
+@maker
 def run_on(desk: _Ints) -> Run:
     """What lies on a desk that was joined."""
     return read_run(desk[_RUN:])
@@ -159,7 +159,7 @@ def lay_sample(sample: Sample, seed: np.uint64, desk: _Ints) -> None:
     desk[ASKED] = np.int64(seed)
 
 
-@part
+@maker
 def sample_on(desk: _Ints) -> Sample:
     """What is to be sampled."""
     return read_sample(desk[_RUN + PACKED :])

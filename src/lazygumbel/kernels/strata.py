@@ -8,7 +8,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.batches import Sample, Weighed
 from lazygumbel.kernels.codes import largest_weight, level_of
 from lazygumbel.kernels.contest import enter, open_race, run_of, set_reference
-from lazygumbel.kernels.decorators import exact_kernel, helper, part
+from lazygumbel.kernels.decorators import exact_kernel, helper, maker, part
 from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
@@ -87,15 +87,12 @@ def _choose_blocks(run: Run, seed: np.uint64, first: int, last: int, sample: Sam
 
 @helper
 def _width(run: Run, block: int, group: int) -> float:
-    """Of the rows of a group, by what their ceilings are known by. Bytes err in no particular direction, nearly; twice
-    the width that this comes to."""
+    """Of the rows of a group, by what their ceilings are known by. Bytes err in no particular direction, nearly: twice
+    the width that this comes to, in the coordinates of codes."""
     level, place = level_of(run, block), (BLOCK // GROUP) * block + group
     if level == BYTES:
-        return (
-            2.0
-            * run.rows.error
-            * np.float64(run.rows.steps[min(run.sketch.firsts[place], run.rows.steps.shape[0] - 1), 0])
-        )
+        step = np.float64(run.rows.steps[min(run.sketch.firsts[place], run.rows.steps.shape[0] - 1), 0])
+        return float(2.0 * run.rows.error * step * run.theta.norm / max(run.theta.turned, 1e-300))
     return np.float64(run.sketch.widths[level - SHORT, place])
 
 
@@ -207,7 +204,7 @@ def _sample_shared(run: Run, seed: np.uint64, sample: Sample, desk: npt.NDArray[
         sample_strata(run, seed, half, sample.positions.shape[0], sample)
 
 
-@part
+@maker
 def sample_to(
     run: Run,
     unit: float,
@@ -240,7 +237,7 @@ def sample_to(
     return sample
 
 
-@part
+@maker
 def _room(count: int) -> tuple[Any, ...]:
     return np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32)
 
@@ -261,7 +258,7 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
     run = run_of(stored, facts, ceilings, race)
     set_reference(run, Outlook(*outlook))
-    unit = run.theta.norm * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
+    unit = run.theta.turned * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
     # At another temperature weights are too coarse to sample by.
     sample = sample_to(run, unit, rules, seeds, desk) if run.ceilings.power == 1.0 else _room(np.int64(0))
     return sample, weigh_sample(sample[2], sample[3], unit), run.theta.norm

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
 from lazygumbel.kernels.contest import enter, open_race, run_of
-from lazygumbel.kernels.decorators import exact_kernel, helper, part
+from lazygumbel.kernels.decorators import exact_kernel, helper, maker, part
 from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import lanes_reaching
 from lazygumbel.kernels.packed import read_race, read_stored
@@ -102,7 +102,7 @@ def _keep(race: Race, room: tuple[int, int], kth: float) -> int:
     return count
 
 
-@part
+@maker
 def _find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
     """Positions and logits of rows of some blocks into a part of the room of certain rows: how many, or -1 if they do
     not fit, and how many ceilings reach them."""
@@ -148,7 +148,7 @@ def _upper(run: Run) -> tuple[int, int]:
     return run.race.weights.shape[0] // 2, run.race.positions.shape[0] // 2
 
 
-@part
+@maker
 def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
     """The same, or _LOST if there is no memory: who works with another has to come back to the desk."""
     try:
@@ -157,7 +157,7 @@ def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) ->
         return _LOST, 0
 
 
-@part
+@maker
 def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
     """What a helper does."""
     middle, half = _upper(run)
@@ -165,7 +165,7 @@ def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
     desk[FOUND], desk[FOUND + 1] = found
 
 
-@part
+@maker
 def top_rows(run: Run, k: int, desk: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     race, blocks, room = run.race, run.race.weights.shape[0], run.race.positions.shape[0]
     middle, half, above = blocks, room, 0

@@ -142,6 +142,8 @@ class Theta(NamedTuple):
     cells: npt.NDArray[np.float32]
     """Inner products with the means of cells, (cells,)."""
     norm: float
+    turned: float
+    """Its norm in the coordinates of codes."""
     scale: float
     """Inner products times this are logits."""
 
@@ -178,7 +180,8 @@ class Coded(NamedTuple):
     """What an index knows of its codes, for making ceilings."""
 
     projection: npt.NDArray[np.float32]
-    """The rotation, the axes along which residuals vary most, and the means of cells: (d + axes + cells, d)."""
+    """What thetas are turned by for codes, the axes along which residuals vary most, and the means of cells, end to
+    end: (d + axes + cells, d)."""
     first: npt.NDArray[np.float32]
     """Codewords of the first part of codes, (64, coordinates); and of the second."""
     second: npt.NDArray[np.float32]

@@ -75,7 +75,7 @@ def _sample(index: PartitionIndex, run: Run, query: Query, rel_err: float, seeds
     Sums are unbiased only if the number of rows does not depend on which they are: it is by the width of a typical
     code, not by those that were met.
     """
-    unit = run.theta.norm / query.temperature / sqrt(max(query.features.d - 1, 1))
+    unit = run.theta.turned / query.temperature / sqrt(max(query.features.d - 1, 1))
     if not kernels.score_wide(run, unit, WIDEST, _SMALL * rel_err) or not 0 < run.race.ends[-1] < np.inf:
         return None
     wanted = max(expm1(min(unit * index.typical_width, WIDEST[0]) ** 2) / rel_err**2, _LEAST)

@@ -1,7 +1,6 @@
 """Rows: the matrix, their names, and which of them are left out."""
 
-from lazygumbel.rows.basis import Basis
 from lazygumbel.rows.features import Features
 from lazygumbel.rows.names import Names
 
-__all__ = ["Basis", "Features", "Names"]
+__all__ = ["Features", "Names"]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.persist import Reader
+from lazygumbel.indexes.partition.basis import LARGEST_STRETCH
 from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import AXES
 from lazygumbel.indexes.partition.codebook import COORDINATES
@@ -22,7 +23,8 @@ __all__ = ["check_saved"]
 
 _LARGEST_EXPONENT = 100
 _TURNED = 4
-"""Vectors that tell whether a matrix is a rotation."""
+"""Vectors that tell whether matrices keep inner products."""
+_TURNS = "coder_turn_rows", "coder_turn_thetas"
 
 
 def check_saved(reader: Reader, features: Features) -> None:
@@ -88,13 +90,14 @@ def _check_cells(reader: Reader, features: Features) -> npt.NDArray[np.int64]:
 
 
 def _check_coder(reader: Reader, d: int, coordinates: tuple[int, int]) -> None:
-    _demand_within(reader, "coder_rotation", (d, d), np.float32, 1.001)
+    for name in _TURNS:
+        _demand_within(reader, name, (d, d), np.float32, LARGEST_STRETCH)
     for name, width in zip(("coder_first", "coder_second"), coordinates, strict=True):
         _demand_within(reader, name, (WORDS, width), np.float32, 100.0)
-    rotation = reader.array("coder_rotation")
+    rows, thetas = (reader.array(name) for name in _TURNS)
     vectors = np.random.default_rng(0).standard_normal((d, _TURNED), dtype=np.float32)
-    lengths = np.linalg.norm(rotation @ vectors, axis=0) / np.linalg.norm(vectors, axis=0)
-    reader.demand(np.abs(lengths - 1).max() < 1e-3, "coder_rotation.npy is not a rotation")
+    off = np.linalg.norm(thetas.T @ (rows @ vectors) - vectors, axis=0) / np.linalg.norm(vectors, axis=0)
+    reader.demand(off.max() < 1e-3, "coder_turn_rows.npy and coder_turn_thetas.npy do not keep inner products")
 
 
 def _check_codes(reader: Reader, layout: Layout, d: int, coordinates: tuple[int, int]) -> None:

@@ -1,41 +1,65 @@
-"""What thetas would find in an index, before it is built: by this codes are sized."""
+"""What thetas would find in an index, before it is built: by this its coordinates are chosen, and codes are sized."""
 
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.indexes.partition.basis import choose_basis
 from lazygumbel.indexes.partition.build import Assigned
 from lazygumbel.indexes.partition.cost import Forecast
 
-__all__ = ["forecast"]
+__all__ = ["StandIns"]
+
+Floats = npt.NDArray[np.float64]
 
 _SCALE = 20.0
 """Norm of theta over temperature that codes are sized for by default, times the typical norm of a row."""
-_STAND_INS, _THETAS = 1024, 64
-"""Rows that tell how residuals lie, and thetas by which codes are sized."""
+_ROWS, _THETAS, _FORECAST = 16_384, 4096, 64
+"""Rows that tell how residuals lie, thetas that tell in which coordinates to code them, and of these how many tell how
+finely."""
 
 
-def forecast(
-    assigned: Assigned,
-    squares: npt.NDArray[np.float64],
-    like: npt.NDArray[np.float32] | None,
-    rng: np.random.Generator,
-) -> Forecast:
-    """What thetas like these would find: some rows tell how residuals lie, and stand in for thetas without any."""
-    features, means, cell_of = assigned
-    counts = np.bincount(cell_of).astype(np.float64)
-    ids = np.sort(rng.choice(features.n, min(_STAND_INS, features.n), replace=False))
-    rows = features.gather(ids).astype(np.float64)
-    if like is None:
-        thetas = rows[rng.permutation(len(rows))[:_THETAS]]
-        typical = sqrt(float(counts @ squares) / features.n)
-        thetas *= _SCALE / np.maximum(np.linalg.norm(thetas, axis=1) * typical, 1e-30)[:, None]
-    else:
-        thetas = like[rng.permutation(len(like))[:_THETAS]].astype(np.float64)
-    residuals = rows - means[cell_of[ids]]
-    size = max(float(np.einsum("nd,nd->", residuals, residuals)), 1e-30)
-    spreads = np.sqrt(((residuals @ thetas.T) ** 2).sum(axis=0) / size)
-    norms = np.sqrt(np.maximum(squares - np.einsum("cd,cd->c", means, means, dtype=np.float64), 1e-30))
-    unit = float(np.median(np.linalg.norm(thetas, axis=1))) / sqrt(max(features.d - 1, 1))
-    return Forecast.of(counts, thetas @ means.T.astype(np.float64), norms, spreads, unit)
+class StandIns(NamedTuple):
+    """Some residuals, (m, d), and thetas like those to come, (B, d)."""
+
+    residuals: Floats
+    thetas: Floats
+
+    @classmethod
+    def of(
+        cls,
+        assigned: Assigned,
+        squares: Floats,
+        like: npt.NDArray[np.float32] | None,
+        rng: np.random.Generator,
+    ) -> "StandIns":
+        """By rows that are chosen at random; without thetas, by rows at a usual norm. `squares` are mean squared norms
+        of the rows of each cell."""
+        features, means, cell_of = assigned
+        ids = np.sort(rng.choice(features.n, min(_ROWS, features.n), replace=False))
+        rows = features.gather(ids).astype(np.float64)
+        if like is None:
+            thetas = rows[rng.permutation(len(rows))[:_THETAS]]
+            counts = np.bincount(cell_of)
+            typical = sqrt(float(counts @ squares) / features.n)
+            thetas *= _SCALE / np.maximum(np.linalg.norm(thetas, axis=1) * typical, 1e-30)[:, None]
+        else:
+            thetas = like[rng.permutation(len(like))[:_THETAS]].astype(np.float64)
+        return cls(rows - means[cell_of[ids]], thetas)
+
+    def basis(self) -> Floats:
+        """Coordinates for these."""
+        return choose_basis(self.residuals, self.thetas)
+
+    def forecast(self, assigned: Assigned, squares: Floats, basis: Floats) -> Forecast:
+        """What the thetas would find, coded in these coordinates."""
+        means, counts = assigned.means, np.bincount(assigned.cell_of).astype(np.float64)
+        residuals, thetas, d = self.residuals, self.thetas[:_FORECAST], len(basis)
+        size = max(float(np.einsum("nd,nd->", residuals, residuals)), 1e-30)
+        spreads = np.sqrt(((residuals @ thetas.T) ** 2).sum(axis=0) / size)
+        norms = np.sqrt(np.maximum(squares - np.einsum("cd,cd->c", means, means, dtype=np.float64), 1e-30))
+        stretch = sqrt(float(np.square(residuals @ np.linalg.inv(basis)).sum()) / size)
+        unit = float(np.median(np.linalg.norm(thetas @ basis, axis=1))) * stretch / sqrt(max(d - 1, 1))
+        return Forecast.of(counts, thetas @ means.T.astype(np.float64), norms, spreads, unit)

@@ -35,7 +35,7 @@ from lazygumbel.indexes.partition.cost import (
     default_cells,
     default_coordinates,
 )
-from lazygumbel.indexes.partition.forecasting import forecast
+from lazygumbel.indexes.partition.forecasting import StandIns
 from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
@@ -122,7 +122,7 @@ class PartitionIndex:
         """The largest widths by the first part of codes and by all: see `Sketch`."""
         self.typical_width = max(float(np.median(sketch.widths[0])), 1e-30)
         self._coded = Coded(
-            np.concatenate([coder.rotation, cells.axes, cells.means]),
+            np.concatenate([coder.turn_thetas, cells.axes, cells.means]),
             coder.first,
             coder.second,
             np.log(np.diff(cells.offsets)),
@@ -193,8 +193,9 @@ class PartitionIndex:
     ) -> Self:
         """Train cells on a sample, store the rows cell by cell (a float32 copy), and code them.
 
-        `coordinates` to a code, of its first part and of its second, fewer for finer codes, are chosen by cost for
-        thetas like these, divided by their temperature, (B, d): by default rows of norm 20 over that of a typical one.
+        Codes are made for thetas like these, divided by their temperature, (B, d), a few hundred or more; by default
+        for rows of norm 20 over that of a typical one. Others are answered as truly, but more slowly. `coordinates` to
+        a code, of its first part and of its second, fewer for finer codes, are chosen by cost.
         """
         progress, generator = choose(progress), np.random.default_rng(rng)
         features = rows_of(features, progress)
@@ -212,9 +213,11 @@ class PartitionIndex:
         cell_of = assign_cells(features, trained, progress)
         means, cell_of, squares = mean_rows(features, cell_of, len(trained), progress)
         assigned = Assigned(features, means, cell_of)
+        stand_ins = StandIns.of(assigned, squares, like, generator)
+        basis = stand_ins.basis()
         if coordinates is None:
-            coordinates = default_coordinates(d, forecast(assigned, squares, like, generator))
-        coder = Coder.of(d, coordinates, generator)
+            coordinates = default_coordinates(d, stand_ins.forecast(assigned, squares, basis))
+        coder = Coder.of(basis, coordinates, generator)
         return cls(*code_rows(assigned, coder, generator, progress))
 
     def top_k(self, queries: npt.ArrayLike, k: int) -> TopK:
@@ -223,11 +226,11 @@ class PartitionIndex:
         if search.k > _SCANNED_SHARE * self.features.n:
             return ExactIndex(self.features).top_k(queries, k)
         rows = np.empty(len(search.vectors), dtype=np.int64)
-        shared = self.shares(len(search.vectors))
+        shared, turned = self.shares(len(search.vectors)), search.vectors @ self.coder.turn_thetas.T
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
-            norm = sqrt(float(np.einsum("d,d->", vector, vector, dtype=np.float64)))
+            norm = sqrt(float(np.einsum("d,d->", turned[b], turned[b], dtype=np.float64)))
             asked, desk = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
             try:
                 race = self.take_race()

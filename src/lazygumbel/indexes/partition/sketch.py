@@ -1,9 +1,9 @@
 """Rotation, codebooks and six-bit codes: what a scan needs to know a ceiling for every row.
 
-The residual of a row from the mean of its cell is rotated at random; each of its codes names the codeword nearest to a
-few of the rotated coordinates, and in a second part to what is left of them. With o the unit residual and x the sum of
-the codewords of a row, end to end, the estimate of its residual's score is |residual| / (alpha |x|) * (x . rotated
-theta), alpha the cosine of x and the rotated o.
+The residual of a row from the mean of its cell is taken to other coordinates (see `basis`) and rotated at random; each
+of its codes names the codeword nearest to a few of the rotated coordinates, and in a second part to what is left of
+them. With o the unit residual there and x the sum of the codewords of a row, end to end, the estimate of its residual's
+score is |residual| / (alpha |x|) * (x . turned theta), alpha the cosine of x and the rotated o.
 """
 
 from math import sqrt
@@ -32,10 +32,10 @@ def codes_of(d: int, coordinates: int) -> int:
     return 4 * -(-d // (4 * coordinates))
 
 
-def haar_rotation(d: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def haar_rotation(d: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """A uniformly random rotation or reflection, (d, d): QR of normal numbers, with the signs that make it so."""
     q, r = np.linalg.qr(rng.standard_normal((d, d)))
-    return (q * np.sign(np.diagonal(r))).astype(np.float32)
+    return q * np.sign(np.diagonal(r))
 
 
 class Layout(NamedTuple):
@@ -97,30 +97,35 @@ class Layout(NamedTuple):
 class Coder(NamedTuple):
     """What turns a row, or a theta, into codes."""
 
-    rotation: npt.NDArray[np.float32]
-    """(d, d)"""
+    turn_rows: npt.NDArray[np.float32]
+    """What residuals are multiplied by: a rotation of other coordinates, (d, d)."""
+    turn_thetas: npt.NDArray[np.float32]
+    """And thetas, so that inner products stay what they were, (d, d)."""
     first: npt.NDArray[np.float32]
     """Codewords of the first part of codes, (64, coordinates)."""
     second: npt.NDArray[np.float32]
     """Of the second, for what the first leaves over."""
 
     @classmethod
-    def of(cls, d: int, coordinates: tuple[int, int], rng: np.random.Generator) -> "Coder":
-        """Codes for so many coordinates each in the first part, and in the second."""
+    def of(cls, basis: npt.NDArray[np.float64], coordinates: tuple[int, int], rng: np.random.Generator) -> "Coder":
+        """Codes in this basis, for so many coordinates each in the first part, and in the second."""
         scale = np.float32(sqrt(distortion(coordinates[0])))  # of what is left over
-        return cls(haar_rotation(d, rng), codebook(coordinates[0]), codebook(coordinates[1]) * scale)
+        rotation = haar_rotation(len(basis), rng)
+        rows, thetas = ((rotation @ matrix).astype(np.float32) for matrix in (np.linalg.inv(basis), basis))
+        return cls(rows, thetas, codebook(coordinates[0]), codebook(coordinates[1]) * scale)
 
     @property
     def parts(self) -> tuple[int, int]:
         """Number of codes of the first part, and of all, each a multiple of four."""
-        first, second = (codes_of(len(self.rotation), words.shape[1]) for words in (self.first, self.second))
+        first, second = (codes_of(len(self.turn_rows), words.shape[1]) for words in (self.first, self.second))
         return first, first + second
 
     def encode(self, residuals: npt.NDArray[np.float32]) -> tuple["Encoded", float]:
         """Some residuals, and the largest norm of their codewords."""
-        d = len(self.rotation)
-        norms = np.sqrt(np.einsum("nd,nd->n", residuals, residuals, dtype=np.float64))[:, None]
-        rotated = (residuals @ self.rotation.T) * (np.sqrt(d) / np.maximum(norms, 1e-30)).astype(np.float32)
+        d = len(self.turn_rows)
+        turned = residuals @ self.turn_rows.T
+        norms = np.sqrt(np.einsum("nd,nd->n", turned, turned, dtype=np.float64))[:, None]
+        rotated = turned * (np.sqrt(d) / np.maximum(norms, 1e-30)).astype(np.float32)
         codes, products, squares = kernels.encode_rows(rotated, self.first, self.second, self.parts)
         # Of the rotated row as it is, in float32: a fine code has a cosine of nearly one, and 1 - cosine^2 cancels.
         lengths = np.sqrt(np.einsum("nd,nd->n", rotated, rotated, dtype=np.float64))[:, None]

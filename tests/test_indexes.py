@@ -236,8 +236,8 @@ def test_cells_hold_every_row_once(n: int, d: int, cells: int, seed: int, varied
     residuals = stored - index.partition.means.astype(np.float64)[cell]
     told = index.bytes.codes * index.bytes.steps[:, None].astype(np.float64)
     assert (np.linalg.norm(residuals - told, axis=1) <= index.bytes.error * index.bytes.steps).all()
-    # The rotation is one.
-    np.testing.assert_allclose(index.coder.rotation @ index.coder.rotation.T, np.eye(d), atol=1e-5)
+    # Rows and thetas are turned alike: inner products stay what they were.
+    np.testing.assert_allclose(index.coder.turn_rows.T @ index.coder.turn_thetas, np.eye(d), atol=1e-5)
 
 
 @pytest.mark.parametrize("norms", [0.0, 0.5, 1.5])
@@ -303,7 +303,7 @@ def test_the_rng_of_cells() -> None:
     orders = [b.features.order for b in builds]
     np.testing.assert_array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[0], orders[2])
-    assert not np.array_equal(builds[0].coder.rotation, builds[2].coder.rotation)
+    assert not np.array_equal(builds[0].coder.turn_rows, builds[2].coder.turn_rows)
 
 
 def test_an_index_says_what_it_is() -> None:

@@ -14,6 +14,7 @@ from numba import njit
 
 from lazygumbel import kernels
 from lazygumbel.kernels import boxing, compiled, contest, reference, strata, top
+from lazygumbel.kernels.byte_dot import byte_dot, lay_out_steps
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weight_of
 from lazygumbel.kernels.types import (
@@ -117,6 +118,33 @@ def test_dot(kind: type, d: int) -> None:
     np.testing.assert_array_equal(_dots(rows, query), rows.astype(np.float32) @ query)
     if d > 1:
         assert (_dots(rows, query[::-1].copy()) != rows.astype(np.float32) @ query).any()
+
+
+@njit
+def _byte_dots(rows: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, float, float]:
+    steps, step, left_over = lay_out_steps(query)
+    out = np.empty(rows.shape[0], dtype=np.int64)
+    for row in range(rows.shape[0]):
+        out[row] = byte_dot(rows, row, steps)
+    return out, step, left_over
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("d", [*range(1, 70), 127, 128, 129, 640, 9_000])
+def test_byte_dot(d: int, scale: float) -> None:
+    rng = np.random.default_rng(d)
+    rows = rng.integers(-127, 128, (5, d)).astype(np.int8)
+    query = (scale * rng.normal(size=d)).astype(np.float32)
+    query[0] = 5 * scale
+    rows[0], rows[1] = np.where(query > 0, 127, -127), np.where(query > 0, -127, 127)  # as large as sums can become
+    found, step, left_over = _byte_dots(rows, query)
+    exact = rows.astype(np.float64) @ query.astype(np.float64)
+    allowed = np.linalg.norm(rows.astype(np.float64), axis=1) * left_over
+    assert (np.abs(step * found - exact) <= allowed + 1e-9 * np.abs(exact).max()).all()
+    assert left_over <= np.linalg.norm(query.astype(np.float64)) * np.sqrt(d) / 30_000 * max(d / 500, 1)
+    if d > 1:  # the control
+        others = rows[:, ::-1].copy()
+        assert (np.abs(step * _byte_dots(others, query)[0] - exact) > allowed + 1e-9 * np.abs(exact).max()).any()
 
 
 def codes_of(d: int, width: int) -> int:

@@ -7,8 +7,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.decorators import helper
-from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, GROUP, TOP, UNIT, Run
 
 __all__ = ["weigh_bytes"]
@@ -38,7 +38,7 @@ def weigh_bytes(run: Run, block: int) -> None:
         for lane in range(GROUP):
             along[lane] = 0.0
             if (alive >> np.uint64(lane)) & np.uint64(1):
-                product = np.float64(dot(rows.bytes, first + lane, theta.laid_out)) + ceilings.byte_error
+                product = theta.step * np.float64(byte_dot(rows.bytes, first + lane, theta.steps)) + ceilings.byte_error
                 along[lane] = np.float64(rows.steps[first + lane, 0]) * product
         score = np.float64(ceilings.scores[cell])
         for lane in range(GROUP):

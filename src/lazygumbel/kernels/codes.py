@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.byte_ceilings import weigh_bytes
+from lazygumbel.kernels.byte_dot import lay_out_steps
 from lazygumbel.kernels.decorators import helper, maker, part
 from lazygumbel.kernels.lookups import (
     largest_ceiling,
@@ -26,6 +27,7 @@ from lazygumbel.kernels.types import (
     FLOOR,
     FULL,
     GROUP,
+    LARGEST_BYTE,
     LEAST_DEVIATION,
     ROUNDED,
     SEGMENT,
@@ -240,7 +242,9 @@ def prepare_projected(
     reach = min(reach, coded.code_norm * turned / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
     reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
     left = int(np.floor(np.log2(32767.0 / reach)))
-    theta, best = (laid_out, cells, norm, turned, asked.scale), -np.inf
+    steps, byte_step, left_over = lay_out_steps(vector)
+    byte_error = coded.byte_error * norm + LARGEST_BYTE * np.sqrt(np.float64(d)) * left_over
+    theta, best = (laid_out, steps, cells, norm, turned, asked.scale, byte_step, byte_error), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
     covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
@@ -274,7 +278,7 @@ def prepare_projected(
         left,
         power,
         shift,
-        coded.byte_error * norm if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
+        byte_error if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
     )
     high = (best + norm * coded.largest_residual) * asked.scale
     return theta, ceilings, (low, expected, high, best, spread, covered)

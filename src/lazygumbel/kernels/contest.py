@@ -107,14 +107,14 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
 def _hold(rooms: Rooms, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
     """Theta and ceilings with arrays that last."""
     held = Theta(*theta), Ceilings(*ceilings)
-    rooms.laid_out[g], rooms.cells[g] = held[0].laid_out, held[0].cells
+    rooms.laid_out[g], rooms.steps[g], rooms.cells[g] = held[0].laid_out, held[0].steps, held[0].cells
     rooms.tables[g], rooms.scores[g], rooms.levels[g] = held[1].tables, held[1].scores, held[1].levels
     rooms.rights[g], rooms.far[g] = held[1].rights, held[1].far
     for k, fact in enumerate(outlook[:5]):
         rooms.facts[g, k] = fact
     rooms.facts[g, 5] = outlook[5]
     kept = rooms.tables[g], rooms.scores[g], rooms.levels[g], rooms.rights[g], rooms.far[g]
-    return (rooms.laid_out[g], rooms.cells[g], *theta[2:]), (*kept, *ceilings[5:])
+    return (rooms.laid_out[g], rooms.steps[g], rooms.cells[g], *theta[3:]), (*kept, *ceilings[5:])
 
 
 @part

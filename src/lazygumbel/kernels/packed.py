@@ -75,7 +75,7 @@ _RACE = _tuple(
     _array(_Whole, 1, kept=False),
     _WORDS,
 )
-_THETA = _tuple(Theta, *(_array(_Float, 1, kept=False),) * 2, *(_Double,) * 3)
+_THETA = _tuple(Theta, *(_array(kind, 1, kept=False) for kind in (_Float, types.int16, _Float)), *(_Double,) * 5)
 _CEILINGS = _tuple(
     Ceilings,
     _array(_Byte, 2, kept=False),
@@ -94,7 +94,7 @@ _ROOMS = _tuple(
     Rooms,
     *(_array(_Whole, 2, kept=False),) * 2,
     _array(_Double, 2, kept=False),
-    *(_array(_Float, 2, kept=False),) * 2,
+    *(_array(kind, 2, kept=False) for kind in (_Float, types.int16, _Float)),
     _array(_Byte, 3, kept=False),
     _array(_Float, 2, kept=False),
     _array(_Byte, 2, kept=False),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.batches import Proposals
+from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.codes import block_weight, largest_weight, level_of, row_weight, weight_of_segment
 from lazygumbel.kernels.decorators import helper, maker, part
 from lazygumbel.kernels.dot import dot
@@ -339,11 +340,11 @@ def _accepted(run: Run, seed: np.uint64, step: int, proposals: Proposals, k: int
     rows, theta, state, position = run.rows, run.theta, run.race.state, proposals.positions[k]
     cell = run.sketch.cells[(BLOCK // GROUP) * proposals.blocks[k] + proposals.lanes[k] // GROUP]
     width = np.float64(rows.steps[position, 0])
-    by_bytes = np.float64(theta.cells[cell]) + width * np.float64(dot(rows.bytes, position, theta.laid_out))
-    slack = width * rows.error * theta.norm
+    along = theta.step * np.float64(byte_dot(rows.bytes, position, theta.steps))
+    highest = (np.float64(theta.cells[cell]) + width * (along + theta.byte_error)) * theta.scale
     level = np.log2(proposals.ceilings[k] * uniform(seed, 3 * step + 2)) + state[REFERENCE]
     state[SCORED] += 1
-    if level >= (by_bytes + slack) * theta.scale:
+    if level >= highest:
         return False
     logit = score(run, position)
     state[VIOLATIONS] += logit > np.log2(proposals.ceilings[k]) + state[REFERENCE]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil, log2, sqrt
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from lazygumbel.kernels.types import (
     FULL,
     GAINS,
     GROUP,
+    LARGEST_BYTE,
+    LARGEST_STEPS,
     LEAST_DEVIATION,
     MASS,
     REFERENCE,
@@ -84,6 +87,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
 Vectors = npt.NDArray[np.float32]
+N = TypeVar("N", np.float32, np.int16)
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
@@ -263,8 +267,10 @@ def prepare(
     with np.errstate(over="ignore"):
         far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
     sd = turned / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
+    steps, byte_step, left_over = _lay_out_steps(vector)
+    byte_error = coded.byte_error * norm + LARGEST_BYTE * float(np.sqrt(d)) * left_over
     return (
-        Theta(_lay_out(vector), scores, norm, turned, asked.scale),
+        Theta(_lay_out(vector), steps, scores, norm, turned, asked.scale, byte_step, byte_error),
         Ceilings(
             tables,
             (cells * scale * UNIT + added + rounded).astype(np.float32),
@@ -276,7 +282,7 @@ def prepare(
             left,
             power,
             shift,
-            coded.byte_error * norm if asked.rounding > 0 or asked.limits[FULL] == -np.inf else 0.0,
+            byte_error if asked.rounding > 0 or asked.limits[FULL] == -np.inf else 0.0,
         ),
         Outlook(
             float((cells * asked.scale + heaviest).max()),
@@ -315,24 +321,33 @@ def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, spread: fl
     return levels, ceilings, log_z
 
 
-def _lay_out(vector: Vectors) -> Vectors:
-    """Whole vectors of 16, then one for the last 16 columns with zeros for those before."""
-    whole = len(vector) - len(vector) % 16
-    out = np.zeros(whole + 16, dtype=np.float32)
+def _lay_out(vector: npt.NDArray[N], width: int = 16) -> npt.NDArray[N]:
+    """Whole vectors of so many, then one for the last columns with zeros for those before."""
+    whole = len(vector) - len(vector) % width
+    out = np.zeros(whole + width, dtype=vector.dtype)
     out[:whole] = vector[:whole]
     rest = len(vector) - whole
     if not whole:
         out[:rest] = vector
     elif rest:
-        out[whole + 16 - rest :] = vector[whole:]
+        out[whole + width - rest :] = vector[whole:]
     return out
 
 
-def _vector(theta: Theta, d: int) -> Vectors:
+def _laid_out(held: npt.NDArray[N], d: int, width: int = 16) -> npt.NDArray[N]:
     """The vector that was laid out."""
-    whole, rest = d - d % 16, d % 16
-    tail = theta.laid_out[:rest] if not whole else theta.laid_out[whole + 16 - rest : whole + 16]
-    return np.concatenate([theta.laid_out[:whole], tail])
+    whole, rest = d - d % width, d % width
+    tail = held[:rest] if not whole else held[whole + width - rest : whole + width]
+    return np.concatenate([held[:whole], tail])
+
+
+def _lay_out_steps(vector: Vectors) -> tuple[Shorts, float, float]:
+    """In whole steps of 16 bits, the step, and the norm of what is left over."""
+    exact = vector.astype(np.float64)
+    most = min(LARGEST_STEPS, (2**31 - 1) // (LARGEST_BYTE * max(len(vector), 1)))
+    step = max(float(np.abs(exact).max(initial=0.0)) / most, 1e-280)
+    steps = np.rint(exact / step)
+    return _lay_out(steps.astype(np.int16), 32), step, float(np.linalg.norm(exact - steps * step))
 
 
 def positions_of(run: Run, block: int) -> Ints:
@@ -391,7 +406,8 @@ def _byte_ceilings(run: Run, block: int) -> Floats:
     """Ceilings of a block that cannot be too low."""
     rows, theta = run.rows, run.theta
     positions = np.minimum(positions_of(run, block), len(rows.rows) - 1)
-    along = (rows.bytes[positions].astype(np.float32) @ _vector(theta, rows.rows.shape[1])).astype(np.float64)
+    steps = _laid_out(theta.steps, rows.rows.shape[1], 32).astype(np.int64)
+    along = theta.step * (rows.bytes[positions].astype(np.int64) @ steps)
     known = rows.steps[positions, 0].astype(np.float64) * (along + run.ceilings.byte_error)
     scores = run.ceilings.scores[_cells_of(run, block)].astype(np.float64)
     return np.ceil(scores + known * (theta.scale / run.ceilings.power * UNIT))
@@ -445,7 +461,7 @@ def scan(run: Run, first: int, last: int) -> None:
 
 def _score(run: Run, position: int) -> float:
     row = run.rows.rows[position].astype(np.float64)
-    return float(row @ _vector(run.theta, len(row)).astype(np.float64)) * run.theta.scale
+    return float(row @ _laid_out(run.theta.laid_out, len(row)).astype(np.float64)) * run.theta.scale
 
 
 def _tempered(run: Run, weights: Floats) -> Floats:
@@ -864,9 +880,9 @@ def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
     deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
     second_moment = ((1 + float(np.average(np.expm1(deviations**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
-    pairs = float(between.sum())
-    if pairs > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
-        freedom = max(3 * pairs**2 / float(np.square(between).sum()), 2.0)
+    pairs, fourth = float(between.sum()), float(np.square(between).sum())
+    if fourth > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
+        freedom = max(3 * pairs**2 / fourth, 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
     spread, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
     return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))

@@ -7,10 +7,10 @@ them by all of their codes first: these lie in so many lines of memory that for 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
 from lazygumbel.kernels.contest import enter, open_race, run_of
 from lazygumbel.kernels.decorators import exact_kernel, helper, maker, part
-from lazygumbel.kernels.dot import dot
 from lazygumbel.kernels.lookups import lanes_reaching
 from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
@@ -71,7 +71,7 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
     """Whether a row may be as good, by its bytes."""
     rows, theta = run.rows, run.theta
     position, cell = position_of(run.sketch, block, lane), run.sketch.cells[(BLOCK // GROUP) * block + lane // GROUP]
-    along = np.float64(dot(rows.bytes, position, theta.laid_out)) + rows.error * theta.norm
+    along = theta.step * np.float64(byte_dot(rows.bytes, position, theta.steps)) + theta.byte_error
     return bool((np.float64(theta.cells[cell]) + np.float64(rows.steps[position, 0]) * along) * theta.scale >= kth)
 
 

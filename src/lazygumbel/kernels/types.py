@@ -82,6 +82,9 @@ LEAST_DEVIATION, STEPS, DEVIATIONS = 0.03, 4, 46
 """Standard deviations, in nats, on whose grid `Asked` has quantiles: from about the first up, so many steps to an
 octave and so many entries in all, the last of them for whatever is beyond."""
 
+LARGEST_BYTE, LARGEST_STEPS = 127, 32767
+"""Of a residual in whole steps, and of a theta."""
+
 CELL, SHORT, FULL, BYTES = range(4)
 """How the ceilings of the rows of a cell are known: one for all of them, by the first part of their codes, by all of
 their codes, or by their bytes."""
@@ -139,6 +142,8 @@ class Theta(NamedTuple):
 
     laid_out: npt.NDArray[np.float32]
     """For `dot`."""
+    steps: npt.NDArray[np.int16]
+    """For `byte_dot`: theta in whole steps."""
     cells: npt.NDArray[np.float32]
     """Inner products with the means of cells, (cells,)."""
     norm: float
@@ -146,6 +151,10 @@ class Theta(NamedTuple):
     """Its norm in the coordinates of codes."""
     scale: float
     """Inner products times this are logits."""
+    step: float
+    """Of `steps`."""
+    byte_error: float
+    """Inner products with the bytes of a row, times `step`, are off by at most so much, in steps of the row."""
 
 
 class Ceilings(NamedTuple):
@@ -333,6 +342,7 @@ class Rooms(NamedTuple):
     """Outlooks, (thetas, 6)."""
     laid_out: npt.NDArray[np.float32]
     """These and the others: arrays of `Theta` and of `Ceilings`, of each theta."""
+    steps: npt.NDArray[np.int16]
     cells: npt.NDArray[np.float32]
     tables: npt.NDArray[np.uint8]
     scores: npt.NDArray[np.float32]
@@ -351,6 +361,7 @@ class Rooms(NamedTuple):
             np.zeros((count, PACKED), dtype=np.int64),
             np.empty((count, 6)),
             np.empty((count, d // 16 * 16 + 16), dtype=np.float32),
+            np.empty((count, d // 32 * 32 + 32), dtype=np.int16),
             np.empty((count, cells), dtype=np.float32),
             np.empty((count, codes, WORDS), dtype=np.uint8),
             np.empty((count, cells), dtype=np.float32),

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.persist import Reader, Writer
+from lazygumbel.kernels.types import LARGEST_BYTE
 
 __all__ = ["Bytes"]
 
@@ -28,7 +29,7 @@ class Bytes(NamedTuple):
     def fill(self, places: npt.NDArray[np.int64], residuals: npt.NDArray[np.float32]) -> float:
         """Code some rows, stored at these places; returns the error of the worst."""
         largest = np.abs(residuals).max(axis=1)
-        steps = np.maximum(largest, np.float32(1e-30)) / np.float32(127)
+        steps = np.maximum(largest, np.float32(1e-30)) / np.float32(LARGEST_BYTE)
         scaled = residuals / steps[:, None]
         codes = np.rint(scaled)
         scaled -= codes

@@ -1,6 +1,5 @@
 """The Markov chain against its transition matrix and its stationary law; what a `Walk` reports; the command."""
 
-import inspect
 import json
 import sys
 import tracemalloc
@@ -355,13 +354,6 @@ def test_a_single_row_can_only_stay():
         lg.walk(model, 3, stay=False)
 
 
-def test_the_public_name_is_the_function():
-    import lazygumbel.cli.walk
-    import lazygumbel.walk  # noqa: F401  # importing the module must not hide the function
-
-    assert inspect.isfunction(lg.walk)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("walk") / "model"
@@ -458,7 +450,7 @@ class TestCommand:
         assert list(tmp_path.iterdir()) == []
 
     def test_an_interrupt_leaves_no_file(self, saved, tmp_path, monkeypatch):
-        monkeypatch.setattr(sys.modules["lazygumbel.walk"], "choose", lambda _: Recorder(patience=5))
+        monkeypatch.setattr(sys.modules["lazygumbel.walking"], "choose", lambda _: Recorder(patience=5))
         result = CliRunner().invoke(app, ["walk", str(saved), "100", "--out", str(tmp_path / "ids.npy")])
         assert result.exit_code == 130 and result.stdout == "" and "interrupted" in result.stderr
         assert list(tmp_path.iterdir()) == []

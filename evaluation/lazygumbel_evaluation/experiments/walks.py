@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.progress import Progress, Task
 from lazygumbel.results import Label
-from lazygumbel.walk import Walk, walk
+from lazygumbel.walking import Walk, walk
 from lazygumbel_evaluation.harness.bench import Bench, Within
 from lazygumbel_evaluation.harness.brute_force import DENSE
 from lazygumbel_evaluation.report.section import Cell, Section, Table, Verdict

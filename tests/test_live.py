@@ -366,3 +366,19 @@ def test_an_audit_takes_ids_that_are_left_out_before_and_after_compact():
     after = model.audit(THETAS, exclude=[[i] for i in best.tolist()])
     for found in (before, after):
         assert set(found.labels) <= {"bounded", "exact"} and (found.miss <= 0.01).all()
+
+
+def test_rows_in_several_parts_are_audited_by_every_method_that_knows_its_ceilings():
+    """A protocol is asked for, not a class: what was wrapped by its user has a closed form as well."""
+
+    class Wrapped:
+        def __init__(self, inner):
+            self.sample, self.ceilings = inner.sample, inner.ceilings
+
+    model, _ = churned(PartitionIndex, steps=2)
+    assert len(model.parts) > 1
+    plain, wrapped = (model.audit(THETAS, method=method) for method in (lg.Bounded(), Wrapped(lg.Bounded())))
+    assert np.allclose(plain.miss, wrapped.miss, atol=1e-6) and (plain.miss <= 0.01).all()
+    assert (model.audit(THETAS, method=lg.Exhaustive()).miss == 0).all()
+    with pytest.raises(ValueError, match=r"cannot be audited .* audit model.settled\(\)"):
+        model.audit(THETAS, method=lg.TopKOnly(k=3))

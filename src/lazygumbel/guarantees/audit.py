@@ -90,11 +90,11 @@ class Audit:
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler with a closed form: one that is `Raced` or `Headed`."""
-    if isinstance(method, Raced) and not isinstance(method, type):
-        return _audit_race(query, method)
-    if not isinstance(method, Headed) or isinstance(method, type):
+    """Audit a sampler with a closed form: one that is `Headed` or `Raced`."""
+    if isinstance(method, type) or not isinstance(method, Headed | Raced):
         raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
+    if not isinstance(method, Headed):
+        return _audit_race(query, method)
     k = min(method.head_size(query.features.n), query.features.n)
     heads = find_heads(query, k)
     rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]

@@ -7,7 +7,7 @@ from lazygumbel.distribution import Exclude, exclusions
 from lazygumbel.guarantees.audit import Audit, race_distance
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
-from lazygumbel.methods import Bounded, Calibrated, Exhaustive, Query, Sampler
+from lazygumbel.methods import Query, Raced, Sampler
 from lazygumbel.methods.defaults import default_sampler
 
 __all__ = ["audit_parts", "check_raced", "raced"]
@@ -49,7 +49,7 @@ def audit_parts(
 
 def check_raced(method: Sampler | None, cure: str) -> None:
     """Refuse methods whose audit needs all rows at once."""
-    if not (method is None or isinstance(method, Bounded | Exhaustive)):
+    if not (method is None or isinstance(method, Raced)):
         raise ValueError(
             f"method: {method!r} cannot be audited while the rows of the model lie in several parts; audit {cure}, or "
             "Bounded and Exhaustive"
@@ -60,7 +60,8 @@ def raced(
     part: Segment, thetas: npt.NDArray[np.generic], temperature: float, method: Sampler | None
 ) -> list[tuple[Floats, Floats]]:
     """Logits and ceilings of the rows of a part for each theta; ceilings are infinite where every row is scored."""
-    query, chosen = Query.of(part.shown, thetas, temperature), part.method(method) or default_sampler(part.shown)
+    query = Query.of(part.shown, thetas, temperature)
+    chosen: Raced = part.method(method) or default_sampler(part.shown)
     labels = chosen.sample(query, 1, np.random.default_rng(0)).labels
     found: list[tuple[Floats, Floats]] = []
     for b in range(query.size):
@@ -69,7 +70,7 @@ def raced(
         for block in one.dense():
             by_place[block.ids] = block.logits[0]
         limits = np.full(len(part.ids), np.inf)
-        if isinstance(chosen, Bounded | Calibrated) and labels[b] != "exact":
+        if labels[b] != "exact":
             limits = chosen.ceilings(one, b)
         found.append((by_place[part.kept], limits[part.kept]))
     return found

@@ -22,6 +22,7 @@ from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
+from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason
@@ -34,8 +35,6 @@ __all__ = ["LiveDistribution"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-_BOUNDED = Bounded()
 
 
 class LiveDistribution(MergedDistribution):
@@ -64,11 +63,10 @@ class LiveDistribution(MergedDistribution):
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         large = self._segments[0].shown
-        chosen = _BOUNDED if method is None else method
-        if exclude is not None or not isinstance(chosen, Bounded) or not len(self._thetas):
+        chosen = default_sampler(large) if method is None else method
+        coded = isinstance(chosen, Bounded) and isinstance(large, PartitionIndex)
+        if exclude is not None or not coded or not len(self._thetas):
             return super().sample(size, method=method, rng=rng, exclude=exclude)
-        if not isinstance(large, PartitionIndex) or (method is None and large.calibration is not None):
-            return super().sample(size, method=method, rng=rng)
         shape = size if isinstance(size, tuple) else (size,)
         count = prod(check_count(s, "size", least=0) for s in shape)
         rules = Rules(chosen.delta, None, count, distinct=False)

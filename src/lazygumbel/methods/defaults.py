@@ -9,8 +9,12 @@ from lazygumbel.methods.fixed_cutoff import FixedCutoff
 from lazygumbel.methods.lazy import LazyGumbel
 from lazygumbel.methods.uniform_tail import UniformTail
 
-__all__ = ["default_estimator", "default_ordered_sampler", "default_sampler"]
+__all__ = ["LEARNING", "TRAINING", "default_estimator", "default_ordered_sampler", "default_sampler"]
 
+TRAINING = Bounded(rel_err=0.05)
+"""For losses: beside the noise of a minibatch 5% of Z does not show, and it takes a tenth of the rows of 1%."""
+LEARNING = Bounded(rel_err=0.1)
+"""For losses over rows that learn: their movement since the index was built counts for more."""
 _CALIBRATED = Calibrated()
 _BOUNDED, _EXHAUSTIVE, _FIXED_CUTOFF, _LAZY = Bounded(), Exhaustive(), FixedCutoff(), LazyGumbel()
 

@@ -12,6 +12,7 @@ from lazygumbel._support.checks import check_number
 from lazygumbel.distribution import Distribution, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Estimator
+from lazygumbel.methods.defaults import LEARNING
 from lazygumbel.methods.proposals import propose
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
@@ -36,9 +37,6 @@ Reduction = Literal["mean", "sum", "none"]
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-
-_LEARNING = Bounded(rel_err=0.1)
-"""Of rows that learn: their movement since the index was built counts for more."""
 
 _AT_ONCE = 65_536
 """Rows that are encoded together."""
@@ -133,7 +131,7 @@ class LogLinearLoss(torch.nn.Module):
 
     def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Rows) -> Tensor:
         """Losses (B,) over rows as they are now, of which the model's index chooses some."""
-        method = self.method or _LEARNING
+        method = self.method or LEARNING
         if self.label_smoothing:
             raise ValueError(
                 "label_smoothing moves every row at every step, sampled or not: give 0 with rows that learn"

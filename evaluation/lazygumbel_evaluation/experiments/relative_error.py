@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.methods import Bounded, Sampler, TopKOnly
 from lazygumbel.progress import Task
 from lazygumbel_evaluation.harness.bench import Bench
@@ -18,7 +19,6 @@ from lazygumbel_evaluation.report.wording import instead_of, plain, spread
 
 __all__ = ["errors_of", "expected_seconds", "paired_p", "run"]
 
-Floats = npt.NDArray[np.float64]
 
 _PAPER_THETAS, _PAPER_DRAWS = 30, 50_000
 _FLIPS = 9_999

@@ -4,8 +4,8 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
@@ -19,7 +19,6 @@ from lazygumbel_evaluation.report.wording import duration, instead_of, spread, t
 
 __all__ = ["expected_seconds", "run"]
 
-Vectors = npt.NDArray[np.float32]
 
 _PAPER = {"ImageNet": (4.65, 2.5e-4, 1.4e-4), "Word Embeddings": (4.17, 4.8e-4, 2.2e-4)}
 """Speed-up, mean and standard deviation of the bound, as printed."""

@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.distribution import Exclude, exclusions
 from lazygumbel.guarantees.audit import Audit, race_distance
 from lazygumbel.live.segment import Segment
@@ -11,8 +12,6 @@ from lazygumbel.methods import Query, Raced, Sampler
 from lazygumbel.methods.defaults import default_sampler
 
 __all__ = ["audit_parts", "check_raced", "raced"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def audit_parts(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveDistribution"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class LiveDistribution(MergedDistribution):

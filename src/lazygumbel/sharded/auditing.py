@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.guarantees.audit import Audit
 from lazygumbel.live import check_raced, raced
 from lazygumbel.methods import Sampler
@@ -21,9 +21,6 @@ from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request
 
 __all__ = ["Raced", "audit_of", "audit_shard", "check_raced", "left_out"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,11 @@ sum for certain, with weight one, and not among what is chosen (the corrected lo
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.methods import Query
 from lazygumbel.methods.proposals import Proposed
 from lazygumbel.results import HEURISTIC, Estimate
@@ -23,8 +23,6 @@ __all__ = ["Rows", "losses_of"]
 
 Rows = Callable[[Tensor], Tensor]
 """From ids (m,) to vectors (m, d)."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def losses_of(

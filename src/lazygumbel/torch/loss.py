@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.checks import check_number
 from lazygumbel.distribution import Distribution, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
@@ -34,9 +34,6 @@ __all__ = ["LogLinearLoss"]
 F = TypeVar("F")
 Reduction = Literal["mean", "sum", "none"]
 
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _AT_ONCE = 65_536
 """Rows that are encoded together."""

@@ -15,7 +15,7 @@ from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Cell, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import label
-from lazygumbel_evaluation.report.wording import duration, instead_of, spread, tail_of, times
+from lazygumbel_evaluation.report.wording import duration, instead_of, mean_sd, tail_of, times
 
 __all__ = ["expected_seconds", "run"]
 
@@ -149,7 +149,7 @@ def _verdicts(called: str, contenders: list[_Contender], methods: dict[str, dict
                 f"The bound on the total variation, mean over thetas, is at most {bound:g}",
                 said,
                 "; ".join(f"{name} {b:.2g} ± {sd:.2g}" for name, (_, b, sd) in _PAPER.items()),
-                spread(bounds),
+                mean_sd(bounds),
                 fmean(bounds) <= bound,
                 called,
             ),
@@ -191,7 +191,7 @@ def _row(name: str, m: dict[str, Any]) -> list[Cell]:
         times(m["speedup"]),
         duration(median(m["seconds"])),
         *tail_of(m["distance"]),
-        spread(m["bound"]),
+        mean_sd(m["bound"]),
         round(m["rows"]),
         ", ".join(f"{count} {label}" for label, count in m["labels"].items()),
     ]

@@ -64,5 +64,5 @@ def _deviation(weights: Floats, owner: Ints, counts: Ints) -> Floats:
     """Standard deviations of the sums, as if the rows had been drawn without strata: no smaller than they are."""
     sums, squares = (np.bincount(owner, values, len(counts)) for values in (weights, weights**2))
     counts = np.maximum(counts, 1)
-    spread = np.maximum(squares - sums**2 / counts, 0.0)
-    return np.sqrt(spread * counts / np.maximum(counts - 1, 1))
+    scatter = np.maximum(squares - sums**2 / counts, 0.0)
+    return np.sqrt(scatter * counts / np.maximum(counts - 1, 1))

@@ -21,7 +21,7 @@ from lazygumbel.methods.slate import slate_log_prob
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.rows.exclusions import Exclude, exclusions, whole_array
-from lazygumbel.verbs import Rng, Verbs
+from lazygumbel.verbs import Rng, Verbs, sample_shape
 
 __all__ = ["CLOSE", "Distribution", "Exclude", "Rng", "exclusions"]
 
@@ -62,8 +62,7 @@ class Distribution(Verbs):
         exclude: Exclude = None,
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
-        shape = size if isinstance(size, tuple) else (size,)
-        count = prod(check_count(s, "size", least=0) for s in shape)
+        shape, count = sample_shape(size)
         chosen = self._chosen(method, Sampler, default_sampler)
         drawn = chosen.sample(self._asked(chosen, exclude), count, np.random.default_rng(rng))
         return drawn.shaped(shape, self.batch_shape, self._naming)

@@ -30,20 +30,9 @@ def audit_parts(
             logits[b].append(mine[left])
             ceilings[b].append(limits[left])
     joined = [(np.concatenate(a), np.concatenate(c)) for a, c in zip(logits, ceilings, strict=True)]
-    unknown = np.full(len(batch), np.nan)
-    return Audit(
-        repr(method or "the default of each part"),
-        temperature,
-        0,
-        np.array([race_distance(*pair) for pair in joined]),
-        drawn.bound,
-        unknown,
-        unknown,
-        unknown,
-        drawn.labels,
-        drawn.reasons,
-        np.array([int((mine > limits).sum()) for mine, limits in joined], dtype=np.int64),
-    )
+    distance = np.array([race_distance(*pair) for pair in joined])
+    violations = np.array([int((mine > limits).sum()) for mine, limits in joined], dtype=np.int64)
+    return Audit.of_race(repr(method or "the default of each part"), temperature, distance, drawn, violations)
 
 
 def check_raced(method: Sampler | None, cure: str) -> None:

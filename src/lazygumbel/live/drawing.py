@@ -6,7 +6,6 @@ scans of all parts, and kernels keep what fires first.
 
 import os
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy.typing as npt
 
 from lazygumbel import kernels
 from lazygumbel._support.arrays import Floats, Ints
-from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.kernels.batches import Few, Fired
@@ -28,6 +26,7 @@ from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason
 from lazygumbel.rows.exclusions import exclusions
+from lazygumbel.verbs import sample_shape
 
 if TYPE_CHECKING:
     from lazygumbel.live.snapshot import Snapshot
@@ -65,8 +64,7 @@ class LiveDistribution(MergedDistribution):
         coded = isinstance(chosen, Bounded) and isinstance(large, PartitionIndex)
         if exclude is not None or not coded or not len(self._thetas):
             return super().sample(size, method=method, rng=rng, exclude=exclude)
-        shape = size if isinstance(size, tuple) else (size,)
-        count = prod(check_count(s, "size", least=0) for s in shape)
+        shape, count = sample_shape(size)
         rules = Rules(chosen.delta, None, count, distinct=False)
         return self._race(rules, rng).shaped(shape, self.batch_shape, self._naming)
 

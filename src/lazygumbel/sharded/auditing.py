@@ -74,17 +74,4 @@ def audit_of(shards: Sequence[Sequence[Raced]], drawn: Draws, temperature: float
         ceilings = np.concatenate([one.ceilings for one in told])
         distance[b] = np.maximum(np.exp(logits - log_z) - np.exp(ceilings - log_cut), 0.0).sum()
         violations[b] = len(logits)
-    unknown = np.full(size, np.nan)
-    return Audit(
-        repr(method or "the default of each shard"),
-        temperature,
-        0,
-        distance,
-        drawn.bound,
-        unknown,
-        unknown,
-        unknown,
-        drawn.labels,
-        drawn.reasons,
-        violations,
-    )
+    return Audit.of_race(repr(method or "the default of each shard"), temperature, distance, drawn, violations)

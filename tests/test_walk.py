@@ -347,6 +347,11 @@ def test_bad_input_is_named(given, message):
         lg.walk(model_of("exact"), **{"steps": 2, "rng": 0} | given)
 
 
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ValueError, match=r"model must be a LogLinear .* not ndarray: give LogLinear.build\(rows\)"):
+        lg.walk(np.ones((3, 2), dtype=np.float32), 2)
+
+
 def test_a_single_row_can_only_stay():
     model = lg.LogLinear.build(np.ones((1, 2), dtype=np.float32))
     assert lg.walk(model, 3, rng=0).ids.tolist() == [[0], [0], [0]]

@@ -24,7 +24,7 @@ from lazygumbel.learning.records import Fit, Interrupted, Record
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 
 __all__ = ["fit"]
 
@@ -67,8 +67,7 @@ def fit(
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
     `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
-    if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
-        raise ValueError(f"model must be a LogLinear or a ShardedModel, not {type(model).__name__}")
+    check_model(model)
     if resume and checkpoint is None:
         raise ValueError("resume needs checkpoint: the file to go on from")
     rows, shares = _check_rows(model, ids, weights)

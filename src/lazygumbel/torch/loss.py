@@ -16,7 +16,7 @@ from lazygumbel.methods.defaults import LEARNING
 from lazygumbel.methods.proposals import propose
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 from lazygumbel.results import EXACT, Estimate, Moments
 from lazygumbel.torch.checks import (
     check_method,
@@ -40,7 +40,7 @@ _AT_ONCE = 65_536
 
 
 def _untraced(function: F) -> F:
-    """Left alone by `torch.compile`, which would translate the NumPy behind a look into torch, and fail at it."""
+    """Left alone by `torch.compile`, which would translate the NumPy inside into torch, and fail at it."""
     return cast("F", cast("Any", torch.compiler).disable(function))
 
 
@@ -69,8 +69,7 @@ class LogLinearLoss(torch.nn.Module):
         rng: Rng = None,
     ) -> None:
         super().__init__()
-        if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
-            raise ValueError(f"model must be a LogLinear, not {type(model).__name__}: give LogLinear.build(rows)")
+        check_model(model)
         check_method(method)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")

@@ -415,7 +415,7 @@ def test_what_the_knobs_refuse():
             LogLinearLoss(model(), **knobs)
     theta = torch.zeros(2, D)
     for ask in (LogLinearLoss, lambda array: negatives(array, theta, 3)):
-        with pytest.raises(ValueError, match="model must be a LogLinear .*, not ndarray: give LogLinear.build"):
+        with pytest.raises(ValueError, match=r"model must be a LogLinear .*, not ndarray: give LogLinear\.build"):
             ask(rows())
     for arguments, knobs, message in (
         ((theta.half(), 3), {}, "theta has dtype"),

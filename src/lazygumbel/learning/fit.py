@@ -19,7 +19,7 @@ from lazygumbel._support.checks import check_count, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
-from lazygumbel.learning.checkpoint import File
+from lazygumbel.learning.checkpoint import Checkpoint
 from lazygumbel.learning.records import Fit, Interrupted, Record
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
@@ -89,7 +89,7 @@ def fit(
     if tolerance is not None:
         check_number(tolerance, "tolerance", above=0.0)
     ascent = Ascent(problem, np.random.default_rng(rng).integers(2**63, size=2).tolist(), State(0, start))
-    file = None if checkpoint is None else File(Path(checkpoint), problem.settings(rows, shares, start))
+    file = None if checkpoint is None else Checkpoint(Path(checkpoint), problem.settings(rows, shares, start))
     if file is not None:
         file.check(resume=resume)
     if file is not None and resume:

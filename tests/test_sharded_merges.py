@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distribution_helpers import Directory
 from lazygumbel import Features
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex

@@ -1,5 +1,7 @@
 """The audit of a race over several parts: it is one race over all of their rows."""
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -49,7 +51,7 @@ def raced(
 ) -> list[tuple[Floats, Floats]]:
     """Logits and ceilings of the rows of a part for each theta; ceilings are infinite where every row is scored."""
     query = Query.of(part.shown, thetas, temperature)
-    chosen: Raced = part.method(method) or default_sampler(part.shown)
+    chosen = cast("Raced", part.method(method) or default_sampler(part.shown))  # of both indexes all defaults are
     labels = chosen.sample(query, 1, np.random.default_rng(0)).labels
     found: list[tuple[Floats, Floats]] = []
     for b in range(query.size):

@@ -61,8 +61,8 @@ class LiveDistribution(MergedDistribution):
         """Independent samples: `ids` of shape (size,) + batch shape."""
         large = self._segments[0].shown
         chosen = default_sampler(large) if method is None else method
-        coded = isinstance(chosen, Bounded) and isinstance(large, PartitionIndex)
-        if exclude is not None or not coded or not len(self._thetas):
+        coded = isinstance(large, PartitionIndex) and len(self._thetas) > 0
+        if exclude is not None or not coded or not isinstance(chosen, Bounded):
             return super().sample(size, method=method, rng=rng, exclude=exclude)
         shape, count = sample_shape(size)
         rules = Rules(chosen.delta, None, count, distinct=False)

@@ -29,6 +29,13 @@ model = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
 dist = model(rows[:2], temperature=0.5)
 print(dist.sample(3, rng=0).ids.tolist(), dist.top_k(3).ids.tolist(), np.round(dist.log_partition(rng=0).value, 4))
 print(dist.sample_without_replacement(3, rng=0).ids.tolist(), np.round(dist.expectation(rng=0).value[:, 0], 4))
+model.add(rows[:3]), model.remove([0, 7])
+print(model(rows[1]).sample(3, rng=0).ids.tolist(), np.round(model(rows[1]).log_partition(rng=0).value, 4))
+for _ in range(2):  # also where there is nothing new
+    model.compact()
+print(model(rows[1]).sample(3, rng=0).ids.tolist(), np.round(model(rows[1]).log_partition(rng=0).value, 4))
+model.remove([1]), model.compact()
+print(model(rows[1]).top_k(3).ids.tolist())
 """
 
 

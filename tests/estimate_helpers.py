@@ -8,8 +8,7 @@ from lazygumbel import (
     LogLinear,
     TopK,
 )
-
-Floats = npt.NDArray[np.float64]
+from lazygumbel._support.arrays import Floats
 
 
 class Given:

@@ -22,6 +22,7 @@ from lazygumbel import (
     TopKOnly,
     UniformTail,
 )
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel.guarantees.audit import race_distance
 from lazygumbel.methods import Query
 from lazygumbel.methods.base import Accuracy
@@ -29,9 +30,6 @@ from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.fixed_cutoff import miss_fixed, paper_bound
 from lazygumbel.methods.lazy import miss_adaptive
 from statistics_helpers import PoorIndex, logits_of, make_rows, partition_model, race
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 @pytest.mark.parametrize("method", [FixedCutoff(20, 10), LazyGumbel(20), TopKOnly(20)])

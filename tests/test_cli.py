@@ -295,6 +295,16 @@ class TestExclude:
             assert found["value"][0] is None and found["value"][1] < 0
             assert run_json("audit", folder / "words", *given)["thetas"] == 1
 
+    def test_rows_that_came_after_others_went_are_left_out(self, folder: Path, tmp_path: Path) -> None:
+        """Their ids are beyond the number of rows."""
+        shutil.copytree(folder / "words", target := tmp_path / "changed")
+        with lg.LogLinear.load(target, mode="r+") as model:
+            (late,) = model.add(9 * model.features.gather([0]), names=["late"]).tolist()
+            model.remove([1, 2, 3])
+        (tmp_path / "ids.txt").write_text(str(late))
+        assert late in run_json("top-k", target, 3, "--row", 0)["ids"]
+        assert late not in run_json("top-k", target, 3, "--row", 0, "--exclude", tmp_path / "ids.txt")["ids"]
+
     @pytest.mark.parametrize(
         ("text", "said"), [("", "no row"), ("5000", "5000"), ("nobody", "no row is named 'nobody'")]
     )

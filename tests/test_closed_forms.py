@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from lazygumbel import (
     FixedCutoff,
 )
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.fixed_cutoff import miss_fixed, paper_bound
 from lazygumbel.methods.lazy import miss_adaptive
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 def head_of(logits: Floats, k: int, *, without: int = 0) -> Mask:

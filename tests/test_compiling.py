@@ -29,6 +29,13 @@ model = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
 dist = model(rows[:2], temperature=0.5)
 print(dist.sample(3, rng=0).ids.tolist(), dist.top_k(3).ids.tolist(), np.round(dist.log_partition(rng=0).value, 4))
 print(dist.sample_without_replacement(3, rng=0).ids.tolist(), np.round(dist.expectation(rng=0).value[:, 0], 4))
+model.add(rows[:3]), model.remove([0, 7])
+print(model(rows[1]).sample(3, rng=0).ids.tolist(), np.round(model(rows[1]).log_partition(rng=0).value, 4))
+for _ in range(2):  # also where there is nothing new
+    model.compact()
+print(model(rows[1]).sample(3, rng=0).ids.tolist(), np.round(model(rows[1]).log_partition(rng=0).value, 4))
+model.remove([1]), model.compact()
+print(model(rows[1]).top_k(3).ids.tolist())
 """
 
 
@@ -106,3 +113,39 @@ def test_thetas_that_cannot_be_written_take_the_code_of_others():
     """As those from base64 do: else the first of them would wait for seconds while the same kernels compile again."""
     found = run(ANSWERS + FROZEN)
     assert found.returncode == 0 and found.stdout == "True\nTrue\n", found.stdout + found.stderr
+
+
+WARM = """
+from importlib import import_module
+from pkgutil import iter_modules
+
+rooms = [import_module(f"lazygumbel.kernels.{room.name}") for room in iter_modules(kernels.__path__)]
+
+def compiled():
+    kept = (kernel for room in rooms for kernel in vars(room).values() if hasattr(kernel, "signatures"))
+    return sum(len(kernel.signatures) for kernel in kept)
+
+def ask(model):
+    for theta in (rows[0], rows[:40]):
+        for temperature in (0.05, 20.0):
+            dist = model(theta, temperature=temperature)
+            dist.sample(3, rng=0), dist.log_partition(rng=0), dist.expectation(rng=0), dist.entropy(rng=0), dist.mode()
+            dist.sample_without_replacement(3, rng=0), dist.sample(rng=0, exclude=[1] if theta.ndim < 2 else [[1]] * 40)
+            dist.truncated(top_k=20, top_p=0.9, rng=0).sample(2, rng=0), dist.sample(method=lg.Exhaustive(), rng=0)
+
+before = compiled()
+lg.warm_up()
+after = compiled()
+model = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
+ask(model)
+model.add(rows[:3]), model.remove([0, 7])
+ask(model)
+model.compact()
+ask(model), ask(lg.LogLinear.build(rows))
+print(after > before, compiled() - after)
+"""
+
+
+def test_nothing_is_left_to_compile_after_warming_up():
+    found = run(ANSWERS + WARM)
+    assert found.returncode == 0 and found.stdout == "True 0\n", found.stdout + found.stderr

@@ -24,7 +24,7 @@ from lazygumbel import (
     UniformTail,
 )
 from lazygumbel.methods.base import Seen
-from statistics_helpers import logits_of, make_rows, mean_p, partition_model, probabilities_of
+from statistics_helpers import chi_square_p, logits_of, make_rows, mean_p, partition_model, probabilities_of
 
 
 @pytest.fixture(scope="module", params=["exact", "partition"])
@@ -384,6 +384,16 @@ def test_rows_of_zeros_and_of_tiny_norms_are_rows() -> None:
         exact = np.logaddexp.reduce(logits_of(rows, np.ones(8)))
         assert abs(found.value - exact) <= 5 * found.stderr + 1e-5
         assert "accepted" in str(model.calibrate(rng=0))
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 3e19])
+def test_thetas_whose_squares_leave_float32_are_thetas(scale: float) -> None:
+    rows, theta = make_rows(1_000, 8, seed=5), (scale * make_rows(1, 8)[0]).astype(np.float32)
+    dist, logits = LogLinear(PartitionIndex.build(rows, rng=0))(theta), logits_of(rows, theta)
+    found, exact = dist.log_partition(rng=0), np.logaddexp.reduce(logits)
+    assert abs(found.value - exact) <= 5 * found.stderr + 1e-6 * abs(exact)
+    ids = dist.sample(2_000, rng=0).ids
+    assert (ids == logits.argmax()).all() if scale > 1 else chi_square_p(ids, np.ones(1_000)) > 1e-4
 
 
 def test_a_model_that_nobody_holds_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:

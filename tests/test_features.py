@@ -230,10 +230,12 @@ def test_faiss_takes_them_alike():
 
 @pytest.mark.parametrize("wrong", [np.ones((4, 2)), "model", Features.of(np.ones((4, 2))), None])
 def test_a_model_over_something_that_is_no_index_is_refused(wrong: object):
-    with pytest.raises(
-        ValueError, match=r"index must be an index, not .*LogLinear\.load opens .*LogLinear\.build takes"
-    ):
+    cure = r"index must be an index, not .*LogLinear\.load opens .*LogLinear\.build takes"
+    with pytest.raises(ValueError, match=cure):
         LogLinear(wrong)
+    if wrong is not None:  # the default
+        with pytest.raises(ValueError, match=cure):
+            LogLinear.build(sample(50, 4), index=wrong)
 
 
 def test_bad_files_are_refused(tmp_path: Path):

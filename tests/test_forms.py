@@ -103,13 +103,10 @@ def test_what_is_printed_says_what_it_is_its_label_its_bound_and_why(results: di
         assert "row &lt;" in html and "row <" not in html, "names are text"
 
 
-def test_models_indexes_and_names_are_printed_for_people(model: lg.LogLinear):
+def test_models_are_printed_for_people(model: lg.LogLinear):
     assert repr(model).startswith("LogLinear(PartitionIndex(n=3,000, d=8, ")
     html = model._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "3,000 of length 8" in html and "row &lt;0&gt;" in html and "Bounded(" in html
-    assert repr(model.features.names) == "Names('row <0>', 'row <1>', 'row <2>', ...; n=3,000)"
-    for index in (lg.ExactIndex(ROWS), lg.FaissIndex.build(ROWS, "HNSW8"), lg.LSHIndex.build(ROWS, rng=0)):
-        assert repr(index).startswith(f"{type(index).__name__}(n=3,000, d=8")
 
 
 def test_reasons_stand_in_the_order_of_their_labels_and_the_weaker_one_survives_a_merge():

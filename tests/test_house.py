@@ -1,10 +1,14 @@
 """The house: short files, few parameters, and a docstring for everything public."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import lazygumbel as lg
 
 TESTS = Path(__file__).parent
 SRC = TESTS.parent / "src" / "lazygumbel"
@@ -12,7 +16,7 @@ FILES = sorted(SRC.rglob("*.py"))
 LONGEST, PARAMETERS = 400, 8
 LONG = {"kernels/reference.py": 900, "kernels/race.py": 450}
 """The specification of all kernels side by side, and a file of the engine that waits to be divided."""
-KNOBS = {"learning/fit.py:fit": 17, "walk.py:walk": 9, "sharded/model.py:ShardedModel.connect": 9}
+KNOBS = {"learning/fit.py:fit": 17, "walking.py:walk": 9, "sharded/model.py:ShardedModel.connect": 9}
 """What users set by name, each with a default."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -108,3 +112,24 @@ def test_everything_public_has_a_docstring(file: Path) -> None:
     ]
     assert ast.get_docstring(module), "the module has none"
     assert [node.name for node in spoken if ast.get_docstring(node) is None] == []
+
+
+def test_to_import_the_library_loads_little_more_than_numpy() -> None:
+    """What is public comes with its first use, by its own name or by that of its room."""
+    script = """
+import sys, lazygumbel as lg
+print(*sorted(name for name in sys.modules if name.startswith("lazygumbel.")))
+lg.LogLinear.build
+print([name for name in ("numba", "faiss", "typer", "rich", "torch", "pyarrow", "scipy") if name in sys.modules])
+print(lg.datasets.read.__module__, lg.LogLinear.__module__, lg.walk.__module__)
+"""
+    found = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    own, heavy, used = found.stdout.splitlines()
+    assert {name.split(".")[1] for name in own.split()} == {"_support"} and heavy == "[]"
+    assert used == "lazygumbel.datasets.files lazygumbel.model lazygumbel.walking"
+
+
+def test_the_door_has_what_it_names_and_nothing_else() -> None:
+    assert [name for name in lg.__all__ if not hasattr(lg, name)] == [] and set(lg.__all__) <= set(dir(lg))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = lg.nonsense  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,6 +7,7 @@ from scipy.stats import chisquare
 import lazygumbel as lg
 from lazygumbel.indexes import ExactIndex, FaissIndex, PartitionIndex
 from lazygumbel.live import rows as live_rows
+from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.sharded import ShardedModel
 from live_helpers import INDEXES, THETAS, D, build, churned, near, rows_of
 
@@ -366,3 +367,22 @@ def test_an_audit_takes_ids_that_are_left_out_before_and_after_compact():
     after = model.audit(THETAS, exclude=[[i] for i in best.tolist()])
     for found in (before, after):
         assert set(found.labels) <= {"bounded", "exact"} and (found.miss <= 0.01).all()
+
+
+def test_rows_in_several_parts_are_audited_by_every_method_that_knows_its_ceilings():
+    """A protocol is asked for, not a class: what was wrapped by its user has a closed form as well."""
+
+    class Wrapped:
+        def sample(self, query, size, rng):
+            return default_sampler(query.index).sample(query, size, rng)
+
+        def ceilings(self, query, seed):
+            return default_sampler(query.index).ceilings(query, seed)
+
+    model, _ = churned(PartitionIndex, steps=2)
+    assert len(model.parts) > 1
+    plain, wrapped = (model.audit(THETAS, method=method) for method in (lg.Bounded(), Wrapped()))
+    assert np.allclose(plain.miss, wrapped.miss, atol=1e-6) and (plain.miss <= 0.01).all()
+    assert (model.audit(THETAS, method=lg.Exhaustive()).miss == 0).all()
+    with pytest.raises(ValueError, match=r"cannot be audited .* audit model.settled\(\)"):
+        model.audit(THETAS, method=lg.TopKOnly(k=3))

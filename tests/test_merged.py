@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import chisquare
 
 import lazygumbel as lg
+from distribution_helpers import Directory
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.merged import MergedDistribution
-from lazygumbel.merged.parts import Directory
 
 N, D = 900, 6
 
@@ -167,5 +167,3 @@ def test_ids_that_no_part_has_are_refused(parts):
     with pytest.raises(ValueError, match=f"exclude holds {gone}"):
         merged.sample(exclude=[gone])
     assert merged.sample(exclude=np.arange(int(parts[0].ids.max()) + 1) == gone).ids.shape == (1,)
-    with pytest.raises(ValueError, match="there twice"):
-        Directory([parts[0], parts[0]])

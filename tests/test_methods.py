@@ -12,6 +12,7 @@ from lazygumbel.methods import Query
 from lazygumbel.methods.base import Seen
 from lazygumbel.results import EXACT, Reason
 from lazygumbel.testing import check_method
+from lazygumbel.testing.statistics import LIMIT, of_ids
 
 Build = Callable[[lg.Features], lg.Index]
 
@@ -81,6 +82,12 @@ class Broken:
             case "has other values":
                 drawn = right.sample(query, size, rng)
                 return replace(drawn, values=drawn.values + 0.3)
+            case "draws the worst row when it is cold":
+                drawn = right.sample(query, size, rng)
+                if query.temperature < 1 and drawn.ids.size:
+                    (block,) = query.dense()
+                    drawn.ids[0] = np.where(np.isneginf(block.logits), np.inf, block.logits).argmin(axis=1)
+                return drawn
             case "claims a bound that it lacks":
                 reason = np.array(Reason.CEILINGS.code, dtype=np.int8)
                 return replace(right.sample(query, size, rng), grounds=reason, bound=np.full(query.size, np.nan))
@@ -124,6 +131,7 @@ FAULTS = {
     "ignores the seed": "another seed gives the same draws",
     "draws what is excluded": "an excluded row was drawn",
     "has other values": "values are not Gumbel",
+    "draws the worst row when it is cold": "do not follow the softmax: chi square is inf",
     "claims a bound that it lacks": "labelled bounded has no bound",
     "gives all thetas the same numbers": "do not follow the softmax|the same random numbers",
     "repeats a row": "a row is drawn twice",
@@ -143,6 +151,15 @@ def test_the_same_method_without_a_fault_conforms_and_no_method_does_not():
     check_method(Broken("none"))
     with pytest.raises(AssertionError, match="is no Sampler, OrderedSampler, Estimator or Normaliser"):
         check_method(object())
+
+
+def test_draws_of_rare_rows_are_not_hidden_by_a_heavy_one():
+    law, ids = np.array([1 - 1e-6, 1e-6]), np.zeros(20_000, dtype=np.int64)
+    assert of_ids(ids, law) < LIMIT
+    ids[5] = 1
+    assert of_ids(ids, law) < LIMIT  # one in fifty such samples has it
+    ids[:5] = 1
+    assert of_ids(ids, law) > LIMIT
 
 
 def test_too_few_draws_to_tell_a_wrong_law_are_refused():

@@ -20,7 +20,7 @@ import pytest
 import lazygumbel as lg
 from lazygumbel.client import Client, ServiceError
 from lazygumbel.serve.asking import Answer, ask, groups
-from lazygumbel.serve.engine import Busy, Engine, TooLate
+from lazygumbel.serve.engine import Batcher, Busy, TooLate
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question, read_json
@@ -178,7 +178,7 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_awaited(served: Served, m
     monkeypatch.setattr("lazygumbel.serve.engine.ask", held)
 
     async def scenario() -> None:
-        engine = Engine(Limits(queue=2, seconds=0.3), Metrics())
+        engine = Batcher(Limits(queue=2, seconds=0.3), Metrics())
         engine.start()
         first = asyncio.create_task(engine.ask(question(served, theta="river")))
         await asyncio.sleep(0.1)  # the engine took it, and is busy

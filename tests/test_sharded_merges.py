@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distribution_helpers import Directory
 from lazygumbel import Features
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.merged import MergedDistribution
-from lazygumbel.merged.parts import Directory
 from lazygumbel.merged.scattering import scatter_draws, scatter_estimate, scatter_ordered, scatter_top
 from lazygumbel.methods import Exhaustive
 from lazygumbel.results import Draws, Estimate, Moments, OrderedDraws, Reason, TopK

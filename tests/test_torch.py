@@ -414,6 +414,9 @@ def test_what_the_knobs_refuse():
         with pytest.raises(ValueError, match=message):
             LogLinearLoss(model(), **knobs)
     theta = torch.zeros(2, D)
+    for ask in (LogLinearLoss, lambda array: negatives(array, theta, 3)):
+        with pytest.raises(ValueError, match=r"model must be a LogLinear .*, not ndarray: give LogLinear\.build"):
+            ask(rows())
     for arguments, knobs, message in (
         ((theta.half(), 3), {}, "theta has dtype"),
         ((theta, 0), {}, "k must be at least 1"),

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_ids
 from lazygumbel.indexes import Index
 from lazygumbel.methods import Estimator, Exhaustive, Normaliser, OrderedSampler, Query, Sampler
@@ -20,7 +21,7 @@ from lazygumbel.methods.slate import slate_log_prob
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.rows.exclusions import Exclude, exclusions, whole_array
-from lazygumbel.verbs import Rng, Verbs
+from lazygumbel.verbs import Rng, Verbs, sample_shape
 
 __all__ = ["CLOSE", "Distribution", "Exclude", "Rng", "exclusions"]
 
@@ -31,8 +32,6 @@ CLOSE = 1e-3
 """Relative error of Z that is tried before all rows are summed."""
 
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Distribution(Verbs):
@@ -63,10 +62,9 @@ class Distribution(Verbs):
         exclude: Exclude = None,
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
-        shape = size if isinstance(size, tuple) else (size,)
-        count = prod(check_count(s, "size", least=0) for s in shape)
+        shape, count = sample_shape(size)
         chosen = self._chosen(method, Sampler, default_sampler)
-        drawn = chosen.sample(self.query(exclude), count, np.random.default_rng(rng))
+        drawn = chosen.sample(self._asked(chosen, exclude), count, np.random.default_rng(rng))
         return drawn.shaped(shape, self.batch_shape, self._naming)
 
     def sample_without_replacement(
@@ -74,11 +72,11 @@ class Distribution(Verbs):
     ) -> OrderedDraws:
         """`size` distinct rows in the order of drawing: `ids` of shape (size,) + batch shape."""
         check_count(size, "size")
-        query = self.query(exclude)
+        chosen = self._chosen(method, OrderedSampler, default_ordered_sampler)
+        query = self._asked(chosen, exclude)
         left = min((query.left(b) for b in range(query.size)), default=size)
         if size > left:
             raise ValueError(f"size is {size}, but only {left} rows can be drawn without replacement")
-        chosen = self._chosen(method, OrderedSampler, default_ordered_sampler)
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return drawn.shaped(self.batch_shape, self._naming)
 
@@ -91,13 +89,14 @@ class Distribution(Verbs):
         exclude: Exclude = None,
     ) -> Estimate:
         """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
-        query = self.query(exclude)
-        if method is not None and query.kept is None and _can(method, Normaliser):
+        generator = np.random.default_rng(rng)
+        if method is not None and self._query_all.kept is None and _can(method, Normaliser):
             if rel_err is not None:
                 raise ValueError(_TWO_BUDGETS)
-            found = cast("Normaliser", method).log_partition(query, np.random.default_rng(rng))
+            found = cast("Normaliser", method).log_partition(self._asked(method, exclude), generator)
             return found if self.batch_shape else found.at(0)
-        return self._log_partition(query, self._estimator(method, rel_err), np.random.default_rng(rng))
+        chosen = self._estimator(method, rel_err)
+        return Estimate.of_log_partition(*self._shape(chosen.moments(self._asked(chosen, exclude), None, generator)))
 
     def expectation(
         self,
@@ -113,7 +112,7 @@ class Distribution(Verbs):
         `f` takes ids of shape (m,) and returns (m,) or (m, p).
         """
         chosen = self._estimator(method, rel_err)
-        seen = self._shape(_look(chosen, self.query(exclude), self._function(f), rng))
+        seen = self._shape(_sums(chosen, self._asked(chosen, exclude), self._function(f), rng))
         return Estimate.of_expectation(*seen)
 
     def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
@@ -145,8 +144,9 @@ class Distribution(Verbs):
             raise ValueError(
                 f"ids must have shape (K,) + {self.batch_shape}, one slate for each theta, not {asked.shape}"
             )
-        query, estimator = self.query(exclude), self._estimator(method, rel_err)
-        found = slate_log_prob(query, asked.reshape(len(asked), query.size), estimator, np.random.default_rng(rng))
+        chosen = self._estimator(method, rel_err)
+        query = self._asked(chosen, exclude)
+        found = slate_log_prob(query, asked.reshape(len(asked), query.size), chosen, np.random.default_rng(rng))
         return replace(found if self.batch_shape else found.at(0), naming=self._naming)
 
     def mean_logit(
@@ -158,8 +158,9 @@ class Distribution(Verbs):
         exclude: Exclude = None,
     ) -> Estimate:
         """E[theta . phi / temperature], shape batch shape; merges, and `bound` is that of an entropy made from it."""
-        chosen, query = self._estimator(method, rel_err), self.query(exclude)
-        seen = self._shape(_look(chosen, query, _logit, rng))
+        chosen = self._estimator(method, rel_err)
+        query = self._asked(chosen, exclude)
+        seen = self._shape(_sums(chosen, query, _logit, rng))
         # The error of log Z, and of the mean logit, whose bound is relative to the largest logit there can be.
         norms = query.norms.reshape(self.batch_shape)
         bound = np.asarray(seen.bound * (1 + norms * query.features.max_norm / query.temperature))
@@ -229,8 +230,9 @@ class Distribution(Verbs):
             raise ValueError(_TWO_BUDGETS)
         return self._chosen(method, Estimator, lambda index: default_estimator(index, rel_err))
 
-    def _log_partition(self, query: Query, method: Estimator, rng: np.random.Generator) -> Estimate:
-        return Estimate.of_log_partition(*self._shape(method.moments(query, None, rng)))
+    def _asked(self, method: object, exclude: Exclude) -> Query:  # noqa: ARG002  # parts of a model look at it
+        """What a method is asked."""
+        return self.query(exclude)
 
     def _function(self, f: Callable[[Ints], npt.ArrayLike] | None) -> Function:
         if f is None:
@@ -285,7 +287,7 @@ def _can(given: object, capability: type) -> bool:
     return issubclass(type(given), capability)
 
 
-def _look(method: Estimator, query: Query, f: Function, rng: Rng) -> Seen:
+def _sums(method: Estimator, query: Query, f: Function, rng: Rng) -> Seen:
     seen = method.moments(query, f, np.random.default_rng(rng))
     if query.size:
         return seen

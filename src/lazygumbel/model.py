@@ -38,7 +38,7 @@ from lazygumbel.live import (
 from lazygumbel.live.saved import load_base, read_whole, write_model
 from lazygumbel.live.standard import Standard
 from lazygumbel.methods import Query, Sampler
-from lazygumbel.methods.defaults import default_estimator, default_sampler
+from lazygumbel.methods.defaults import default_estimator, default_index, default_sampler
 from lazygumbel.progress import ShowProgress, Silent, choose
 from lazygumbel.rows.features import Features, Source
 
@@ -46,8 +46,6 @@ __all__ = ["LogLinear", "describe"]
 
 _STAND_INS, _LEAST_THETAS = 1000, 20
 """Rows that stand in for thetas, and how few thetas are too few."""
-_EXACT_BELOW = 50_000
-"""Below this many rows one pass over all of them is as quick as any index."""
 
 
 class LogLinear:
@@ -57,10 +55,7 @@ class LogLinear:
     """Whether its last row may go, as other shards hold more."""
 
     def __init__(self, index: Index) -> None:
-        if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
-            cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
-            raise ValueError(f"index must be an index, not {type(index).__name__}: {cure}")
-        self._index = index
+        self._index = _checked(index)
         self._live: Live | None = None
         self._log: Log | None = None
         self._loses_changes = False
@@ -158,14 +153,9 @@ class LogLinear:
         """
         progress = choose(progress)
         rows = datasets.rows_of(features, progress)
-        generator = np.random.default_rng(rng)
         if index is not None:
-            _check_same_rows(rows, index)
-        elif rows.n < _EXACT_BELOW:
-            index = ExactIndex.build(rows, progress=progress)
-        else:
-            index = PartitionIndex.build(rows, rng=generator, progress=progress)
-        return cls(index)
+            _check_same_rows(rows, _checked(index))
+        return cls(default_index(rows, np.random.default_rng(rng), progress) if index is None else index)
 
     def __call__(self, theta: npt.ArrayLike, *, temperature: float = 1.0) -> Distribution | LiveDistribution:
         """The distribution at theta, shape (d,) or (B, d): logits are theta . phi / temperature.
@@ -379,6 +369,13 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
         "names": "names.npy" in files,
         "changes": changed,
     }
+
+
+def _checked(index: Index) -> Index:
+    if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+        cure = "LogLinear.load opens a saved model, LogLinear.build takes rows"
+        raise ValueError(f"index must be an index, not {type(index).__name__}: {cure}")
+    return index
 
 
 def _check_same_rows(rows: Features, index: Index) -> None:

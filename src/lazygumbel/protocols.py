@@ -9,7 +9,7 @@ from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Estimator, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws
 
-__all__ = ["Asked", "Model", "Rows"]
+__all__ = ["DistributionLike", "Model", "Rows", "check_model"]
 
 
 class Rows(Protocol):
@@ -35,7 +35,7 @@ class Rows(Protocol):
         ...
 
 
-class Asked(Protocol):
+class DistributionLike(Protocol):
     """The distribution at some thetas; verbs as of `Distribution`."""
 
     def sample(
@@ -89,6 +89,13 @@ class Model(Protocol):
         """The model as it is now."""
         ...
 
-    def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> Asked:
+    def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> DistributionLike:
         """The distribution at thetas (B, d)."""
         ...
+
+
+def check_model(model: object) -> None:
+    """Refuse what is no `Model`, rows above all; callers may be untyped."""
+    if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):
+        kind = type(model).__name__
+        raise ValueError(f"model must be a LogLinear or a ShardedModel, not {kind}: give LogLinear.build(rows)")

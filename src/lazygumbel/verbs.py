@@ -1,17 +1,25 @@
 """`Verbs`: what follows from the verbs of a distribution alone, wherever its rows are."""
 
 from abc import ABC, abstractmethod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.checks import check_count
 from lazygumbel.methods import Estimator, Normaliser
 from lazygumbel.results import Estimate, Mode, Naming, TopK
 from lazygumbel.rows.exclusions import Exclude
 
-__all__ = ["Rng", "Verbs"]
+__all__ = ["Rng", "Verbs", "sample_shape"]
 
 Rng = np.random.Generator | np.random.SeedSequence | int | None
+
+
+def sample_shape(size: int | tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """The shape of independent draws of one theta, and how many there are."""
+    shape = size if isinstance(size, tuple) else (size,)
+    return shape, prod(check_count(s, "size", least=0) for s in shape)
 
 
 class Verbs(ABC):

@@ -26,6 +26,7 @@ def warm_up() -> None:
     model.add(rows[:2])
     model.remove([_ROWS - 1, _ROWS])
     _ask(model, rows[:2])
+    model.compact()
 
 
 def _ask(model: LogLinear, thetas: npt.NDArray[np.float32]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from finished_run import KEPT, D, Finished, N, Recorder, softmax
 
 import lazygumbel as lg
-from lazygumbel.walk import Walk
+from lazygumbel.walking import Walk
 from lazygumbel_evaluation.experiments import amortised, bins, figure_4, relative_error, table_1, walks
 from lazygumbel_evaluation.experiments.figure_4 import Point
 from lazygumbel_evaluation.harness import learning, ranks

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.methods import Bounded
 from lazygumbel.progress import Task
 from lazygumbel_evaluation.harness.bench import Bench
@@ -18,7 +19,6 @@ from lazygumbel_evaluation.report.wording import instead_of
 
 __all__ = ["chi_square_p", "expected_seconds", "run"]
 
-Floats = npt.NDArray[np.float64]
 
 _PAPER_DRAWS = 50_000
 _SIMULATED = 9_999

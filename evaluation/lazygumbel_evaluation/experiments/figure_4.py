@@ -5,8 +5,8 @@ from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.indexes import FaissIndex
 from lazygumbel.methods import Bounded, Estimator, Frozen, Normaliser, TopKOnly, UniformTail
 from lazygumbel.model import LogLinear
@@ -22,7 +22,6 @@ from lazygumbel_evaluation.report.wording import duration
 
 __all__ = ["Point", "beaten", "expected_seconds", "run"]
 
-Floats = npt.NDArray[np.float64]
 
 _TAILS = (1, 3, 10)
 """l in units of k."""

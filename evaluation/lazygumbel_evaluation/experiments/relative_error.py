@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.methods import Bounded, Sampler, TopKOnly
 from lazygumbel.progress import Task
 from lazygumbel_evaluation.harness.bench import Bench
@@ -14,11 +15,10 @@ from lazygumbel_evaluation.harness.ranks import expected_seconds as seconds_of_d
 from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Curve, Figure, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import key, label
-from lazygumbel_evaluation.report.wording import instead_of, plain, spread
+from lazygumbel_evaluation.report.wording import instead_of, mean_sd, plain
 
 __all__ = ["errors_of", "expected_seconds", "paired_p", "run"]
 
-Floats = npt.NDArray[np.float64]
 
 _PAPER_THETAS, _PAPER_DRAWS = 30, 50_000
 _FLIPS = 9_999
@@ -131,7 +131,7 @@ def _table(called: str, found: _Found, labels: dict[str, str]) -> Table:
 
 
 def _cells(errors: Floats, p: float | None) -> tuple[str, str | None]:
-    return spread(errors), None if p is None else f"{p:.2g}"
+    return mean_sd(errors), None if p is None else f"{p:.2g}"
 
 
 def _figure(protocol: Protocol, called: str, errors: dict[str, Floats], methods: dict[str, Sampler]) -> Figure:

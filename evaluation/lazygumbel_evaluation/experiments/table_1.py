@@ -4,8 +4,8 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import Task
@@ -15,11 +15,10 @@ from lazygumbel_evaluation.harness.bench import Bench
 from lazygumbel_evaluation.harness.thetas import Protocol
 from lazygumbel_evaluation.report.section import Cell, Section, Table, Verdict
 from lazygumbel_evaluation.report.styles import label
-from lazygumbel_evaluation.report.wording import duration, instead_of, spread, tail_of, times
+from lazygumbel_evaluation.report.wording import duration, instead_of, mean_sd, tail_of, times
 
 __all__ = ["expected_seconds", "run"]
 
-Vectors = npt.NDArray[np.float32]
 
 _PAPER = {"ImageNet": (4.65, 2.5e-4, 1.4e-4), "Word Embeddings": (4.17, 4.8e-4, 2.2e-4)}
 """Speed-up, mean and standard deviation of the bound, as printed."""
@@ -150,7 +149,7 @@ def _verdicts(called: str, contenders: list[_Contender], methods: dict[str, dict
                 f"The bound on the total variation, mean over thetas, is at most {bound:g}",
                 said,
                 "; ".join(f"{name} {b:.2g} ± {sd:.2g}" for name, (_, b, sd) in _PAPER.items()),
-                spread(bounds),
+                mean_sd(bounds),
                 fmean(bounds) <= bound,
                 called,
             ),
@@ -192,7 +191,7 @@ def _row(name: str, m: dict[str, Any]) -> list[Cell]:
         times(m["speedup"]),
         duration(median(m["seconds"])),
         *tail_of(m["distance"]),
-        spread(m["bound"]),
+        mean_sd(m["bound"]),
         round(m["rows"]),
         ", ".join(f"{count} {label}" for label, count in m["labels"].items()),
     ]

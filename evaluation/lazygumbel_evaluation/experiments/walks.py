@@ -7,10 +7,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.methods import Bounded, Sampler
 from lazygumbel.progress import Progress, Task
 from lazygumbel.results import Label
-from lazygumbel.walk import Walk, walk
+from lazygumbel.walking import Walk, walk
 from lazygumbel_evaluation.harness.bench import Bench, Within
 from lazygumbel_evaluation.harness.brute_force import DENSE
 from lazygumbel_evaluation.report.section import Cell, Section, Table, Verdict
@@ -19,7 +20,6 @@ from lazygumbel_evaluation.report.wording import duration, instead_of, times
 
 __all__ = ["compare", "expected_seconds", "run", "top_size", "verdict"]
 
-Ints = npt.NDArray[np.int64]
 
 _PAPER = {"exact": 0.693, "ours": 0.729, "between": 0.736}
 """Shares of the top 1,000 in common, as printed, for windows of a million steps over ImageNet."""

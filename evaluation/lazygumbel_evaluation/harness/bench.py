@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import FaissIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Sampler
@@ -32,7 +33,6 @@ from lazygumbel_evaluation.harness.thetas import MOST_THETAS, Protocol, Thetas, 
 
 __all__ = ["LEAST_ROWS", "Bench", "Within", "build_model"]
 
-Vectors = npt.NDArray[np.float32]
 Ask = Callable[[Distribution], object]
 """A question to a model at one theta."""
 

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.threads import map_threads
 from lazygumbel.methods import Exhaustive
 from lazygumbel.model import LogLinear
@@ -16,9 +16,6 @@ from lazygumbel_evaluation.harness.clock import Clocked, Contender, Pace, best_o
 
 __all__ = ["DENSE", "QUICKEST", "BruteForce", "Variants", "batch_samplers", "compare", "normalisers", "samplers"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 Variants = dict[str, Callable[[Vectors], Any]]
 """Calls with one theta, or one batch of them, that do the same."""
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, fit
 from lazygumbel.methods import Estimator
@@ -16,7 +16,6 @@ from lazygumbel.rows.features import Features
 
 __all__ = ["RATE", "Climb", "training_set"]
 
-Ints = npt.NDArray[np.int64]
 
 _WATERS = (
     *("river", "lake", "sea", "ocean", "stream", "creek", "pond", "bay"),

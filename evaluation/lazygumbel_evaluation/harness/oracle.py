@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.progress import Task
 from lazygumbel.rows.features import Features
 
 __all__ = ["Oracle", "edges_of"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _SCORES_AT_ONCE = 2**23
 

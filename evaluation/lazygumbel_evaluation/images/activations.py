@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel._support.checks import check_count
 from lazygumbel.datasets.opening import BLOCK_BYTES, FilePath, naming
 from lazygumbel.progress import Progress, ShowProgress, choose
 from lazygumbel.rows.features import Features
 
 __all__ = ["imagenet"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class _File(NamedTuple):

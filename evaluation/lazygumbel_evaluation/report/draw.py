@@ -10,8 +10,8 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel._support.extras import require
 from lazygumbel_evaluation.report.section import Curve, Figure, Kind
 from lazygumbel_evaluation.report.styles import STYLES, Style
@@ -44,8 +44,6 @@ _STYLE = {
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

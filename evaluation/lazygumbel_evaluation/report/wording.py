@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["duration", "instead_of", "number", "plain", "spread", "tail_of", "times"]
+__all__ = ["duration", "instead_of", "mean_sd", "number", "plain", "tail_of", "times"]
 
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:,.3g} s"
 
 
-def spread(values: npt.ArrayLike) -> str:
+def mean_sd(values: npt.ArrayLike) -> str:
     """Mean ± standard deviation, as the report defines it."""
     array = np.asarray(values, dtype=np.float64)
     return f"{array.mean():.2g} ± {array.std(ddof=1) if len(array) > 1 else 0.0:.2g}"

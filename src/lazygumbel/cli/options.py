@@ -150,7 +150,7 @@ def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64
 
 def excluded(model: AnyModel, path: Path | None) -> npt.NDArray[np.int64] | None:
     """The rows to leave out."""
-    return None if path is None else check_ids(read_ids(path, model, "exclude"), "exclude", model.features.n)
+    return None if path is None else check_ids(read_ids(path, model, "exclude"), "exclude", model.size)
 
 
 def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[Any] | None:

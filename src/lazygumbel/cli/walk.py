@@ -13,8 +13,8 @@ from lazygumbel.cli.options import Json, Method, Model, Seed, Temperature, app, 
 from lazygumbel.cli.samplers import sampler_of
 from lazygumbel.learning import check_file
 from lazygumbel.model import LogLinear
-from lazygumbel.walk import Walk
-from lazygumbel.walk import walk as run
+from lazygumbel.walking import Walk
+from lazygumbel.walking import walk as run
 
 __all__: list[str] = []
 

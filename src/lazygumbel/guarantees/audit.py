@@ -14,7 +14,7 @@ from lazygumbel._support.arrays import Floats, Ints, Mask
 from lazygumbel.methods import Headed, Query, Raced, Sampler
 from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.methods.head import Head, find_heads
-from lazygumbel.results import Labels, make_frame
+from lazygumbel.results import Draws, Labels, make_frame
 
 __all__ = ["Audit", "audit", "race_distance"]
 
@@ -44,6 +44,13 @@ class Audit:
     """Why."""
     violations: Ints
     """Rows whose logit exceeds its ceiling, of all rows; zero for methods without ceilings."""
+
+    @classmethod
+    def of_race(cls, method: str, temperature: float, distance: Floats, drawn: Draws, violations: Ints) -> "Audit":
+        """Of distances and violations, (B,), with the claims of draws."""
+        unknown = np.full(len(distance), np.nan)
+        claims = drawn.bound, unknown, unknown, unknown, drawn.labels, drawn.reasons
+        return cls(method, temperature, 0, distance, *claims, violations)
 
     @property
     def ceilings(self) -> bool:
@@ -90,11 +97,11 @@ class Audit:
 
 
 def audit(query: Query, method: Sampler) -> Audit:
-    """Audit a sampler with a closed form: one that is `Raced` or `Headed`."""
-    if isinstance(method, Raced) and not isinstance(method, type):
-        return _audit_race(query, method)
-    if not isinstance(method, Headed) or isinstance(method, type):
+    """Audit a sampler with a closed form: one that is `Headed` or `Raced`."""
+    if isinstance(method, type) or not isinstance(method, Headed | Raced):
         raise ValueError(f"method: no closed form is known for the miss probability of {method!r}")
+    if not isinstance(method, Headed):
+        return _audit_race(query, method)
     k = min(method.head_size(query.features.n), query.features.n)
     heads = find_heads(query, k)
     rows = [_audit_one(query.at(slice(b, b + 1)), method, head, k) for b, head in enumerate(heads)]
@@ -122,9 +129,7 @@ def _audit_race(query: Query, method: Raced) -> Audit:
         if drawn.labels[b] != "exact":
             miss[b] = race_distance(logits, ceilings)
             violations[b] = int((logits > ceilings).sum())
-    unknown = np.full(query.size, np.nan)
-    facts = miss, drawn.bound, unknown, unknown, unknown, drawn.labels, drawn.reasons, violations
-    return Audit(repr(method), query.temperature, 0, *facts)
+    return Audit.of_race(repr(method), query.temperature, miss, drawn, violations)
 
 
 def _all_logits(query: Query) -> Floats:

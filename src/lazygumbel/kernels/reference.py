@@ -180,7 +180,7 @@ def interleave(codes: Bytes, gains: Shorts, slots: Ints, order: Ints, out: Bytes
     by position, `order` the id of each."""
     blocks, lanes = slots // BLOCK, slots % BLOCK
     bytes_of = np.where(lanes < GROUP, 2 * lanes, 2 * (lanes - GROUP) + 1)
-    held = codes[order].reshape(len(order), -1, 4)
+    held = codes[order].reshape(len(order), codes.shape[1] // 4, 4)
     for k in range(3):
         two_bits = (held[:, :, 3] >> (2 * k)) & 3
         out[blocks, k:-GAINS:3, bytes_of] = held[:, :, k] | (two_bits << 6)

@@ -14,13 +14,13 @@ from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
 from lazygumbel.learning.records import History, Record
 
-__all__ = ["File", "check_file"]
+__all__ = ["Checkpoint", "check_file"]
 
 _FORMAT, _VERSION = "lazygumbel-fit", 1
 
 
 @dataclass(frozen=True)
-class File:
+class Checkpoint:
     """A run on disk: an .npz without pickled objects, replaced as a whole."""
 
     path: Path

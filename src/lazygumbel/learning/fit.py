@@ -19,12 +19,12 @@ from lazygumbel._support.checks import check_count, check_number, check_vectors
 from lazygumbel.distribution import Rng
 from lazygumbel.learning.anchored import Anchored
 from lazygumbel.learning.ascent import Ascent, Problem, State
-from lazygumbel.learning.checkpoint import File
+from lazygumbel.learning.checkpoint import Checkpoint
 from lazygumbel.learning.records import Fit, Interrupted, Record
 from lazygumbel.methods import Estimator
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 
 __all__ = ["fit"]
 
@@ -67,8 +67,7 @@ def fit(
     numbers of the file, not `rng`. Only `iterations`, `tolerance` and `checkpoint_every` may differ. Ctrl-C raises
     `Interrupted`; logits that overflow, or a log-likelihood more than log n below the first, `Diverged`.
     """
-    if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
-        raise ValueError(f"model must be a LogLinear or a ShardedModel, not {type(model).__name__}")
+    check_model(model)
     if resume and checkpoint is None:
         raise ValueError("resume needs checkpoint: the file to go on from")
     rows, shares = _check_rows(model, ids, weights)
@@ -90,7 +89,7 @@ def fit(
     if tolerance is not None:
         check_number(tolerance, "tolerance", above=0.0)
     ascent = Ascent(problem, np.random.default_rng(rng).integers(2**63, size=2).tolist(), State(0, start))
-    file = None if checkpoint is None else File(Path(checkpoint), problem.settings(rows, shares, start))
+    file = None if checkpoint is None else Checkpoint(Path(checkpoint), problem.settings(rows, shares, start))
     if file is not None:
         file.check(resume=resume)
     if file is not None and resume:

@@ -1,18 +1,19 @@
 """The audit of a race over several parts: it is one race over all of their rows."""
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.distribution import Exclude, exclusions
 from lazygumbel.guarantees.audit import Audit, race_distance
 from lazygumbel.live.segment import Segment
 from lazygumbel.live.snapshot import Snapshot
-from lazygumbel.methods import Bounded, Calibrated, Exhaustive, Query, Sampler
+from lazygumbel.methods import Query, Raced, Sampler
 from lazygumbel.methods.defaults import default_sampler
 
 __all__ = ["audit_parts", "check_raced", "raced"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def audit_parts(
@@ -31,25 +32,14 @@ def audit_parts(
             logits[b].append(mine[left])
             ceilings[b].append(limits[left])
     joined = [(np.concatenate(a), np.concatenate(c)) for a, c in zip(logits, ceilings, strict=True)]
-    unknown = np.full(len(batch), np.nan)
-    return Audit(
-        repr(method or "the default of each part"),
-        temperature,
-        0,
-        np.array([race_distance(*pair) for pair in joined]),
-        drawn.bound,
-        unknown,
-        unknown,
-        unknown,
-        drawn.labels,
-        drawn.reasons,
-        np.array([int((mine > limits).sum()) for mine, limits in joined], dtype=np.int64),
-    )
+    distance = np.array([race_distance(*pair) for pair in joined])
+    violations = np.array([int((mine > limits).sum()) for mine, limits in joined], dtype=np.int64)
+    return Audit.of_race(repr(method or "the default of each part"), temperature, distance, drawn, violations)
 
 
 def check_raced(method: Sampler | None, cure: str) -> None:
     """Refuse methods whose audit needs all rows at once."""
-    if not (method is None or isinstance(method, Bounded | Exhaustive)):
+    if not (method is None or isinstance(method, Raced)):
         raise ValueError(
             f"method: {method!r} cannot be audited while the rows of the model lie in several parts; audit {cure}, or "
             "Bounded and Exhaustive"
@@ -60,7 +50,8 @@ def raced(
     part: Segment, thetas: npt.NDArray[np.generic], temperature: float, method: Sampler | None
 ) -> list[tuple[Floats, Floats]]:
     """Logits and ceilings of the rows of a part for each theta; ceilings are infinite where every row is scored."""
-    query, chosen = Query.of(part.shown, thetas, temperature), part.method(method) or default_sampler(part.shown)
+    query = Query.of(part.shown, thetas, temperature)
+    chosen = cast("Raced", part.method(method) or default_sampler(part.shown))  # of both indexes all defaults are
     labels = chosen.sample(query, 1, np.random.default_rng(0)).labels
     found: list[tuple[Floats, Floats]] = []
     for b in range(query.size):
@@ -69,7 +60,7 @@ def raced(
         for block in one.dense():
             by_place[block.ids] = block.logits[0]
         limits = np.full(len(part.ids), np.inf)
-        if isinstance(chosen, Bounded | Calibrated) and labels[b] != "exact":
+        if labels[b] != "exact":
             limits = chosen.ceilings(one, b)
         found.append((by_place[part.kept], limits[part.kept]))
     return found

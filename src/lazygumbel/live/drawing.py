@@ -6,14 +6,13 @@ scans of all parts, and kernels keep what fires first.
 
 import os
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel._support.checks import check_count
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.distribution import Distribution, Exclude, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.kernels.batches import Few, Fired
@@ -22,20 +21,17 @@ from lazygumbel.live.truncating import truncate
 from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
+from lazygumbel.methods.defaults import default_sampler
 from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason
 from lazygumbel.rows.exclusions import exclusions
+from lazygumbel.verbs import sample_shape
 
 if TYPE_CHECKING:
     from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveDistribution"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-_BOUNDED = Bounded()
 
 
 class LiveDistribution(MergedDistribution):
@@ -64,13 +60,11 @@ class LiveDistribution(MergedDistribution):
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
         large = self._segments[0].shown
-        chosen = _BOUNDED if method is None else method
-        if exclude is not None or not isinstance(chosen, Bounded) or not len(self._thetas):
+        chosen = default_sampler(large) if method is None else method
+        coded = isinstance(large, PartitionIndex) and len(self._thetas) > 0
+        if exclude is not None or not coded or not isinstance(chosen, Bounded):
             return super().sample(size, method=method, rng=rng, exclude=exclude)
-        if not isinstance(large, PartitionIndex) or (method is None and large.calibration is not None):
-            return super().sample(size, method=method, rng=rng)
-        shape = size if isinstance(size, tuple) else (size,)
-        count = prod(check_count(s, "size", least=0) for s in shape)
+        shape, count = sample_shape(size)
         rules = Rules(chosen.delta, None, count, distinct=False)
         return self._race(rules, rng).shaped(shape, self.batch_shape, self._naming)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.progress import Progress
 from lazygumbel.rows.features import Block, Features
 from lazygumbel.rows.names import Names
@@ -15,8 +16,6 @@ if TYPE_CHECKING:  # its distributions know these features
     from lazygumbel.live.snapshot import Snapshot
 
 __all__ = ["LiveFeatures", "LiveNames"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class LiveNames(Names):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.bytes import Bytes
@@ -23,9 +24,6 @@ from lazygumbel.progress import Progress
 
 __all__ = ["merge_codes"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.float32]
 
 _LOOKED_AT = 2**12
 """Rows whose norms mostly tell that no mean is longer than the longest row."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.checks import plain_array
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.live.building import merge, rebuild
@@ -23,8 +24,6 @@ from lazygumbel.rows.names import Names
 
 __all__ = ["Change", "Journal", "Live", "check_names", "check_rows", "first_segment"]
 
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 
 _TAIL = 2048
 """Rows of a tail: as many as one dense pass scores in the time that a scan takes to start."""

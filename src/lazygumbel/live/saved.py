@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.persist import Reader, Writer, read_config
 from lazygumbel.indexes import ExactIndex, FaissIndex, Index, LSHIndex, PartitionIndex, SavedIndex
 from lazygumbel.live.journal import read_changes
@@ -17,7 +17,6 @@ from lazygumbel.rows.features import Features
 
 __all__ = ["Base", "Whole", "load_base", "read_whole", "write_model"]
 
-Ints = npt.NDArray[np.int64]
 
 _KINDS: dict[str, type[SavedIndex]] = {cls.kind: cls for cls in (ExactIndex, FaissIndex, LSHIndex, PartitionIndex)}
 _TRIES = 100

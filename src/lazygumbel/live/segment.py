@@ -2,29 +2,22 @@
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.distribution import Distribution, Exclude, Rng, exclusions
-from lazygumbel.indexes import ExactIndex, PartitionIndex
+from lazygumbel._support.arrays import Ints
+from lazygumbel.distribution import Distribution, Exclude
+from lazygumbel.indexes import ExactIndex, Index, PartitionIndex
 from lazygumbel.indexes.partition import Calibration
-from lazygumbel.methods import (
-    Bounded,
-    Calibrated,
-    Estimator,
-    Exhaustive,
-    Normaliser,
-    OrderedSampler,
-    Sampler,
-)
-from lazygumbel.results import Draws, Estimate, OrderedDraws
+from lazygumbel.methods import Bounded, Calibrated, Exhaustive, Query
 
 __all__ = ["Named", "Segment"]
 
-Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
 _AWARE = Bounded, Calibrated, Exhaustive
 """Methods that see only what an index shows; others count on ids from 0 to n - 1, and removed ones are excluded."""
 
@@ -170,76 +163,12 @@ class SegmentDistribution(Distribution):
         super().__init__(segment.shown, theta, temperature)
         self._segment = segment
 
-    def sample(
-        self,
-        size: int | tuple[int, ...] = 1,
-        *,
-        method: Sampler | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Draws:
-        """Independent samples."""
-        ask, left_out, method = self._ask(super().sample, Distribution.sample, method, exclude)
-        return ask(size, method=method, rng=rng, exclude=left_out)
+    def _chosen(self, method: object, capability: type[T], default: Callable[[Index], T]) -> T:
+        return super()._chosen(self._segment.method(method), capability, default)
 
-    def sample_without_replacement(
-        self, size: int, *, method: OrderedSampler | None = None, rng: Rng = None, exclude: Exclude = None
-    ) -> OrderedDraws:
-        """Distinct rows in order."""
-        ask, left_out, method = self._ask(
-            super().sample_without_replacement, Distribution.sample_without_replacement, method, exclude
-        )
-        return ask(size, method=method, rng=rng, exclude=left_out)
-
-    def log_partition(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | Normaliser | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Z."""
-        ask, left_out, method = self._ask(super().log_partition, Distribution.log_partition, method, exclude)
-        return ask(rel_err=rel_err, method=method, rng=rng, exclude=left_out)
-
-    def expectation(
-        self,
-        f: Callable[[Ints], npt.ArrayLike] | None = None,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[f]."""
-        ask, left_out, method = self._ask(super().expectation, Distribution.expectation, method, exclude)
-        return ask(f, rel_err=rel_err, method=method, rng=rng, exclude=left_out)
-
-    def mean_logit(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[logit]."""
-        ask, left_out, method = self._ask(super().mean_logit, Distribution.mean_logit, method, exclude)
-        return ask(rel_err=rel_err, method=method, rng=rng, exclude=left_out)
-
-    def _ask(
-        self, shown: Callable[..., Any], verb: Callable[..., Any], method: object, exclude: Exclude
-    ) -> tuple[Callable[..., Any], Exclude, Any]:
-        """Over what the index shows; for other methods over all rows, of which removed ones are excluded."""
-        segment = self._segment
-        method = segment.method(method)
-        if method is None or isinstance(method, _AWARE) or segment.count == len(segment.ids):
-            return shown, exclude, method
-        dead, n = segment.dead, len(segment.ids)
-        left_out: Exclude = dead
-        if exclude is not None:
-            left_out = [np.union1d(dead, ids) for ids in exclusions(exclude, self.batch_shape, n)]
-        query = self._query_all
-        whole = Distribution(segment.index, query.thetas.reshape(*self.batch_shape, -1), query.temperature)
-        return verb.__get__(whole), left_out if self.batch_shape or exclude is None else left_out[0], method
+    def _asked(self, method: object, exclude: Exclude) -> Query:
+        segment, query = self._segment, self.query(exclude)
+        if isinstance(method, _AWARE) or segment.count == len(segment.ids):
+            return query
+        excluded = tuple(np.union1d(segment.dead, ids) for ids in query.excluded)
+        return replace(query, index=segment.index, excluded=excluded)

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_ids
 from lazygumbel.live.drawing import LiveDistribution
 from lazygumbel.live.segment import Segment
@@ -13,8 +14,6 @@ from lazygumbel.live.tail import Tail
 from lazygumbel.results import Naming
 
 __all__ = ["Snapshot"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.live.segment import Segment
@@ -15,8 +15,6 @@ from lazygumbel.rows.names import Names
 
 __all__ = ["Source", "Sources", "in_pieces", "largest_square", "pieces"]
 
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 R = TypeVar("R")
 
 _AT_ONCE = 2**13

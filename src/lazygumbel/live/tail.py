@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.live.segment import Segment
 from lazygumbel.rows.features import Features
 
 __all__ = ["Tail"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

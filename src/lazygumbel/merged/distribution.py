@@ -23,7 +23,7 @@ from lazygumbel.methods.keyed import keyed_within
 from lazygumbel.methods.slate import chained, check_slates
 from lazygumbel.results import Draws, Estimate, Moments, Naming, OrderedDraws, TopK
 from lazygumbel.rows.exclusions import Exclude, exclusions
-from lazygumbel.verbs import Rng, Verbs
+from lazygumbel.verbs import Rng, Verbs, sample_shape
 
 __all__ = ["MergedDistribution"]
 
@@ -81,8 +81,7 @@ class MergedDistribution(Verbs):
         exclude: Exclude = None,
     ) -> Draws:
         """Independent samples: `ids` of shape (size,) + batch shape."""
-        shape = size if isinstance(size, tuple) else (size,)
-        count = prod(check_count(s, "size", least=0) for s in shape)
+        shape, count = sample_shape(size)
         chosen = method.seeded(rng) if isinstance(method, Keyed) else method
         rngs = self._rngs(rng)
 

@@ -1,9 +1,8 @@
 """What a `MergedDistribution` needs to know of its parts: rows with an index of their own, here or elsewhere."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.arrays import Floats, Ints, Vectors
@@ -11,7 +10,7 @@ from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Estimator, Normaliser, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 
-__all__ = ["Answers", "Directory", "Each", "Part", "Places", "one_by_one"]
+__all__ = ["Answers", "Each", "Part", "Places", "one_by_one"]
 
 T = TypeVar("T")
 
@@ -89,23 +88,6 @@ class Places(Protocol):
     def find(self, ids: Ints) -> tuple[Ints, Ints]:
         """For each id its part, -1 where there is no such row (any more), and its place in that part."""
         ...
-
-
-class Directory:
-    """`Places` of parts whose rows all can be drawn: two tables."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.size = max((int(part.ids.max(initial=-1)) + 1 for part in parts), default=0)
-        self._part = np.full(self.size, -1, dtype=np.int32)
-        self._place = np.zeros(self.size, dtype=np.int64)
-        for p, part in enumerate(parts):
-            if (self._part[part.ids] >= 0).any() or len(np.unique(part.ids)) < len(part.ids):
-                raise ValueError(f"parts: an id of part {p} is there twice; ids must be distinct")
-            self._part[part.ids], self._place[part.ids] = p, np.arange(len(part.ids))
-
-    def find(self, ids: Ints) -> tuple[Ints, Ints]:
-        """By table."""
-        return self._part[ids].astype(np.int64), self._place[ids]
 
 
 class Each(Protocol):

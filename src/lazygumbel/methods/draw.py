@@ -64,8 +64,8 @@ def distinct_outside(rng: np.random.Generator, n: int, taken: Ints, counts: Ints
     keys = np.empty(0, dtype=np.int64)
     missing = counts
     while missing.any():
-        owner = np.repeat(np.arange(len(counts)), missing)
-        keys = np.sort(np.concatenate([keys, owner * left + rng.integers(left, size=len(owner))]))
+        round_of = np.repeat(np.arange(len(counts)), missing)
+        keys = np.sort(np.concatenate([keys, round_of * left + rng.integers(left, size=len(round_of))]))
         keys = keys[np.diff(keys, prepend=-1) != 0]
         missing = counts - np.bincount(keys // left, minlength=len(counts))
     return _skip(keys % left, taken), keys // left
@@ -132,10 +132,10 @@ def lazy_tail(query: Query, b: int, head: Head, cutoffs: Floats, rng: np.random.
     lazy = np.flatnonzero(~dense)
     counts = tail_count(rng, left, cutoffs[lazy])
     for part in _chunks(counts):
-        looked, owner = distinct_outside(rng, n, taken, counts[part])
+        looked, round_of = distinct_outside(rng, n, taken, counts[part])
         if not len(looked):
             continue
-        rounds = lazy[part][owner]
+        rounds = lazy[part][round_of]
         perturbed = query.logits(b, looked) + gumbel_above(rng, cutoffs[rounds])
         starts = np.flatnonzero(np.diff(rounds, prepend=-1))
         best = np.maximum.reduceat(perturbed, starts)

@@ -51,3 +51,7 @@ class Exhaustive:
     def accuracy(self, logits: npt.NDArray[np.float64], head: npt.NDArray[np.bool_], floor: float) -> Accuracy:  # noqa: ARG002  # nothing can be missed
         """It misses nothing."""
         return Accuracy(0.0)
+
+    def ceilings(self, query: Query, seed: int) -> npt.NDArray[np.float64]:  # noqa: ARG002  # nothing random
+        """None: every row is scored."""
+        return np.full(query.features.n, np.inf)

@@ -9,7 +9,7 @@ import numpy as np
 from lazygumbel.serve import wire
 from lazygumbel.serve.questions import Question
 from lazygumbel.serve.served import Served
-from lazygumbel.serve.verbs import VERBS, Asked, Found
+from lazygumbel.serve.verbs import VERBS, Call, VerbResult
 
 __all__ = ["Answer", "ask", "groups"]
 
@@ -53,7 +53,7 @@ def _ask(group: Sequence[Question], served: Served) -> list[Answer]:
     alone = len(group) == 1 and first.thetas.single
     thetas = first.thetas.vectors[0] if alone else np.concatenate([q.thetas.vectors for q in group])
     seed = _picked_seed() if first.seed is None else first.seed
-    asked = Asked(
+    asked = Call(
         served.distribution(thetas, settings.temperature),
         settings,
         _exclude(group, alone=alone),
@@ -69,7 +69,7 @@ def _ask(group: Sequence[Question], served: Served) -> list[Answer]:
     return [_answer(question, shown, served, len(thetas), None) for question, shown in divided]
 
 
-def _divided(group: Sequence[Question], found: Found) -> Iterable[dict[str, Any]]:
+def _divided(group: Sequence[Question], found: VerbResult) -> Iterable[dict[str, Any]]:
     """What each question of a group is answered."""
     if all(question.thetas.single for question in group):
         yield from found.each()

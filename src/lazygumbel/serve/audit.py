@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.guarantees.audit import Audit
 from lazygumbel.methods import Exhaustive
 from lazygumbel.results import numbers
@@ -16,8 +16,6 @@ __all__ = ["audit"]
 _POINTS = 160
 """Of the curve of probability by rank, evenly spaced in log rank."""
 _HEADS = (1, 10, 100, 1000)
-
-Floats = npt.NDArray[np.float64]
 
 
 def audit(question: Question, served: Served) -> dict[str, Any]:

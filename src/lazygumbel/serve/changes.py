@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.serve.fields import IDS, split_list
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Model, Served
@@ -14,7 +15,6 @@ from lazygumbel.serve.thetas import BASE64, floats_of, ids_of, numbers_of
 
 __all__ = ["KINDS", "Change", "Kind", "read_change", "read_change_of_bytes"]
 
-Ints = npt.NDArray[np.int64]
 
 _FORMS = "rows must be a list of lists of numbers or {'float32': base64 of little-endian float32}"
 

@@ -1,4 +1,4 @@
-"""`Engine`: one thread that asks the library. Questions that came while it was busy are its next batch.
+"""`Batcher`: one thread that asks the library. Questions that came while it was busy are its next batch.
 
 There is no timer: a lone question is asked at once, and under load a batch is what arrived during the one before.
 """
@@ -15,7 +15,7 @@ from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question
 
-__all__ = ["Busy", "Engine", "TooLate"]
+__all__ = ["Batcher", "Busy", "TooLate"]
 
 
 class Busy(Exception):
@@ -32,7 +32,7 @@ class _Waiting(NamedTuple):
     until: float
 
 
-class Engine:
+class Batcher:
     """Answers questions in the order of coming, on a thread of its own."""
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:

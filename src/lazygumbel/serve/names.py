@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded import ShardedModel
 
 __all__ = ["Directory", "NameTable"]
 
-Ints = npt.NDArray[np.int64]
 
 _OPERATOR = re.compile(r"\s+([+-])\s+")
 _BY_ID = re.compile(r"#([0-9]{1,18})")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_number
 from lazygumbel.serve.fields import FIELDS
 from lazygumbel.serve.limits import Limits
@@ -15,8 +16,6 @@ from lazygumbel.serve.served import Served
 from lazygumbel.serve.thetas import Thetas, from_bytes, from_json, ids_of
 
 __all__ = ["Function", "Question", "Settings", "read_binary", "read_json"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Settings(NamedTuple):

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.persist import read_config
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import Index
@@ -21,7 +22,6 @@ from lazygumbel.sharded.versions import digest_of
 
 __all__ = ["Folder", "Model", "Opened", "Served", "opened"]
 
-Ints = npt.NDArray[np.int64]
 Model = LogLinear | ShardedModel
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lazygumbel.serve import logs
 from lazygumbel.serve.asking import Answer
 from lazygumbel.serve.changes import Change
-from lazygumbel.serve.engine import Busy, Engine
+from lazygumbel.serve.engine import Batcher, Busy
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
 from lazygumbel.serve.questions import Question
@@ -37,7 +37,7 @@ class Service:
         self.live = opened.writer is not None
         """Whether rows may change."""
         self.limits, self.metrics = limits, Metrics()
-        self._engine = Engine(limits, self.metrics)
+        self._engine = Batcher(limits, self.metrics)
         self._folder = folder
         self._changing = ThreadPoolExecutor(1, thread_name_prefix="lazygumbel-writer")
         self._changes = 0

@@ -14,12 +14,12 @@ from lazygumbel.serve.audit import audit
 from lazygumbel.serve.questions import Question, Settings
 from lazygumbel.serve.served import Served
 
-__all__ = ["VERBS", "Asked", "Found", "Verb"]
+__all__ = ["VERBS", "Call", "Verb", "VerbResult"]
 
 Exclude = npt.NDArray[np.int64] | list[npt.NDArray[np.int64]] | None
 
 
-class Asked(NamedTuple):
+class Call(NamedTuple):
     """One call of the library: the distribution of one theta, or of the thetas of several questions."""
 
     dist: Distribution
@@ -33,16 +33,16 @@ class Asked(NamedTuple):
     """What answers."""
 
 
-class Found(NamedTuple):
+class VerbResult(NamedTuple):
     """What came back."""
 
     result: Any
     """A result, or a dictionary where it is one already."""
     log_prob: Estimate | None = None
 
-    def part(self, thetas: int | slice) -> "Found":
+    def part(self, thetas: int | slice) -> "VerbResult":
         """The answer of one theta, or of some."""
-        return Found(self.result.at(thetas), None if self.log_prob is None else self.log_prob.at(thetas))
+        return VerbResult(self.result.at(thetas), None if self.log_prob is None else self.log_prob.at(thetas))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -85,7 +85,7 @@ class Verb:
     name: str
     summary: str
     takes: tuple[str, ...]
-    ask: Callable[[Asked], Found]
+    ask: Callable[[Call], VerbResult]
     form: type[Any]
     """Of its answers."""
     example: dict[str, Any]
@@ -103,27 +103,27 @@ class Verb:
         return question.exclude is None if not self.random else question.seed is None
 
 
-def _sample(asked: Asked) -> Found:
+def _sample(asked: Call) -> VerbResult:
     dist, settings = asked.dist, asked.settings
     drawn = dist.sample(settings.size, method=settings.method, rng=asked.rng, exclude=asked.exclude)
     log_prob = dist.log_prob(drawn.ids, rng=asked.rng, exclude=asked.exclude) if settings.log_prob else None
-    return Found(drawn, log_prob)
+    return VerbResult(drawn, log_prob)
 
 
-def _sample_without_replacement(asked: Asked) -> Found:
+def _sample_without_replacement(asked: Call) -> VerbResult:
     dist, settings = asked.dist, asked.settings
     drawn = dist.sample_without_replacement(settings.size, method=settings.method, rng=asked.rng, exclude=asked.exclude)
     if not settings.log_prob:
-        return Found(drawn)
+        return VerbResult(drawn)
     log_z = dist.log_partition(rng=asked.rng, exclude=asked.exclude)
-    return Found(drawn, replace(log_z.of_logits(drawn.logits, drawn.ids, None), rows=log_z.rows))
+    return VerbResult(drawn, replace(log_z.of_logits(drawn.logits, drawn.ids, None), rows=log_z.rows))
 
 
-def _estimate(method_name: str) -> Callable[[Asked], Found]:
-    def ask(asked: Asked) -> Found:
+def _estimate(method_name: str) -> Callable[[Call], VerbResult]:
+    def ask(asked: Call) -> VerbResult:
         settings = asked.settings
         before = () if asked.ids is None else (asked.ids,)
-        return Found(
+        return VerbResult(
             getattr(asked.dist, method_name)(
                 *before, rel_err=settings.rel_err, method=settings.method, rng=asked.rng, exclude=asked.exclude
             )
@@ -132,17 +132,17 @@ def _estimate(method_name: str) -> Callable[[Asked], Found]:
     return ask
 
 
-def _expectation(asked: Asked) -> Found:
+def _expectation(asked: Call) -> VerbResult:
     settings = asked.settings
-    return Found(
+    return VerbResult(
         asked.dist.expectation(
             asked.first.of, rel_err=settings.rel_err, method=settings.method, rng=asked.rng, exclude=asked.exclude
         )
     )
 
 
-def _top_k(asked: Asked) -> Found:
-    return Found(asked.dist.top_k(asked.settings.k, exclude=asked.exclude))
+def _top_k(asked: Call) -> VerbResult:
+    return VerbResult(asked.dist.top_k(asked.settings.k, exclude=asked.exclude))
 
 
 _SUM = ("theta", "temperature", "exclude", "seed", "method", "rel_err")
@@ -197,7 +197,7 @@ _ALL = (
         "audit",
         "One exact pass: the true log Z, probabilities and ranks, and how far draws are from them.",
         ("theta", "temperature", "exclude", "ids"),
-        lambda asked: Found(audit(asked.first, asked.served)),
+        lambda asked: VerbResult(audit(asked.first, asked.served)),
         forms.Audit,
         _RIVER | {"ids": ["creek", "lake"]},
         random=False,

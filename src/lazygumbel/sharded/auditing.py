@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.guarantees.audit import Audit
 from lazygumbel.live import check_raced, raced
 from lazygumbel.methods import Sampler
@@ -20,14 +20,11 @@ from lazygumbel.rows.exclusions import Exclude, exclusions
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request
 
-__all__ = ["Raced", "audit_of", "audit_shard", "check_raced", "left_out"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+__all__ = ["ShardAudit", "audit_of", "audit_shard", "check_raced", "left_out"]
 
 
 @dataclass(frozen=True, eq=False)
-class Raced:
+class ShardAudit:
     """Of the rows of a shard at one theta."""
 
     log_z: float
@@ -38,14 +35,14 @@ class Raced:
     ceilings: Floats
 
 
-def audit_shard(model: LogLinear, request: Request) -> list[Raced]:
+def audit_shard(model: LogLinear, request: Request) -> list[ShardAudit]:
     """What a shard tells for each theta."""
     assert request.thetas is not None
     method: Sampler | None = request.arguments["method"]
     exclude: list[Ints] | None = request.arguments["exclude"]
     parts = [raced(part, request.thetas, request.temperature, method) for part in model.parts]
     ids = np.concatenate([part.ids[part.kept] for part in model.parts])
-    found: list[Raced] = []
+    found: list[ShardAudit] = []
     for b, of_theta in enumerate(zip(*parts, strict=True)):
         logits, ceilings = (np.concatenate(values) for values in zip(*of_theta, strict=True))
         if exclude is not None:
@@ -53,7 +50,7 @@ def audit_shard(model: LogLinear, request: Request) -> list[Raced]:
             logits, ceilings = logits[left], ceilings[left]
         over = logits > ceilings
         cut = log_sum_exp(np.minimum(logits, ceilings))
-        found.append(Raced(log_sum_exp(logits), cut, logits[over], ceilings[over]))
+        found.append(ShardAudit(log_sum_exp(logits), cut, logits[over], ceilings[over]))
     return found
 
 
@@ -65,7 +62,7 @@ def left_out(places: Places, exclude: Exclude, thetas: int) -> list[list[Ints] |
     return [[own[place == p] for place, own in found] for p in range(len(places.shards))]
 
 
-def audit_of(shards: Sequence[Sequence[Raced]], drawn: Draws, temperature: float, method: Sampler | None) -> Audit:
+def audit_of(shards: Sequence[Sequence[ShardAudit]], drawn: Draws, temperature: float, method: Sampler | None) -> Audit:
     """The audit of what all shards told, with labels and bounds of draws (B,)."""
     size = len(drawn.labels)
     distance, violations = np.zeros(size), np.zeros(size, dtype=np.int64)
@@ -77,17 +74,4 @@ def audit_of(shards: Sequence[Sequence[Raced]], drawn: Draws, temperature: float
         ceilings = np.concatenate([one.ceilings for one in told])
         distance[b] = np.maximum(np.exp(logits - log_z) - np.exp(ceilings - log_cut), 0.0).sum()
         violations[b] = len(logits)
-    unknown = np.full(size, np.nan)
-    return Audit(
-        repr(method or "the default of each shard"),
-        temperature,
-        0,
-        distance,
-        drawn.bound,
-        unknown,
-        unknown,
-        unknown,
-        drawn.labels,
-        drawn.reasons,
-        violations,
-    )
+    return Audit.of_race(repr(method or "the default of each shard"), temperature, distance, drawn, violations)

@@ -5,15 +5,13 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.live.rows import check_names, check_rows
 from lazygumbel.sharded.coordinator import Coordinator
 from lazygumbel.sharded.places import Places
 from lazygumbel.sharded.requests import Request, ShardError
 
 __all__ = ["add", "remove", "replace"]
-
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 
 
 def add(shards: Coordinator, rows: npt.ArrayLike, names: Iterable[str] | None) -> Ints:

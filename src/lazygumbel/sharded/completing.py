@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
+
+from lazygumbel._support.arrays import Ints
 
 __all__ = ["Beginnings"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Beginnings:

@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.sharded.places import Holding, Places
 from lazygumbel.sharded.requests import Request, Verb
 from lazygumbel.sharded.view import View
 
 __all__ = ["ShardedFeatures", "ShardedNames"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class ShardedFeatures:

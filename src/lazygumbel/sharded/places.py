@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_ids
 from lazygumbel.indexes import Index
 from lazygumbel.sharded.manifest import Manifest, Shard
@@ -19,7 +20,6 @@ from lazygumbel.sharded.requests import Lost, Standing
 
 __all__ = ["Holding", "Places"]
 
-Ints = npt.NDArray[np.int64]
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 

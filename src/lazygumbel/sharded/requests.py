@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.indexes import Index
 
 __all__ = [
@@ -25,7 +26,6 @@ __all__ = [
     "Versions",
 ]
 
-Ints = npt.NDArray[np.int64]
 
 Verb = Literal[
     "sample",

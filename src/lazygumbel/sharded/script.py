@@ -11,14 +11,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.sharded.places import Holding
 from lazygumbel.sharded.requests import Lost, Replies, Request, Requests, ShardError, Verb
 
 __all__ = ["Ask", "Script", "StandInPart", "Unanswered", "each_part"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 Ask = Callable[[Requests], Replies]

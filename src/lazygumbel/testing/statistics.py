@@ -1,5 +1,8 @@
 """How far draws are from a law, in units in which right ones are at most about five."""
 
+from math import exp, inf
+from statistics import NormalDist
+
 import numpy as np
 
 from lazygumbel._support.arrays import Floats, Ints
@@ -16,10 +19,11 @@ _EXPECTED = 20.0
 def of_ids(ids: Ints, probabilities: Floats) -> float:
     """Standard deviations of chi square, by the approximation of Wilson and Hilferty; infinite for what cannot be.
 
-    Rows are taken by falling probability, so many together that each bin expects twenty draws or more.
+    Rows are taken by falling probability, so many together that each bin expects twenty draws or more. The rarest rows,
+    which expect less together, are also judged alone, or a heavy bin would hide draws of what should never occur.
     """
     if (probabilities[ids] == 0.0).any():
-        return np.inf
+        return inf
     order = np.argsort(-probabilities, kind="stable")[: np.count_nonzero(probabilities)]
     means, starts, held = probabilities[order] * len(ids), [0], 0.0
     for i, mean in enumerate(means.tolist()):
@@ -27,15 +31,25 @@ def of_ids(ids: Ints, probabilities: Floats) -> float:
             starts.append(i)
             held = 0.0
         held += mean
-    starts = starts[:-1] if held < _EXPECTED and len(starts) > 1 else starts
-    expected = np.add.reduceat(means, starts)
-    observed = np.add.reduceat(np.bincount(ids, minlength=len(probabilities))[order], starts)
+    counts, rare = np.bincount(ids, minlength=len(probabilities))[order], -inf
+    if held < _EXPECTED and len(starts) > 1:
+        rare = _too_many(int(counts[starts[-1] :].sum()), held)
+        starts.pop()
+    expected, observed = np.add.reduceat(means, starts), np.add.reduceat(counts, starts)
     degrees = len(expected) - 1
     if not degrees:
-        return 0.0
+        return max(rare, 0.0)
     statistic = float((np.square(observed - expected) / expected).sum())
     ninth = 2 / (9 * degrees)
-    return float((np.cbrt(statistic / degrees) - (1 - ninth)) / np.sqrt(ninth))
+    return max(rare, float((np.cbrt(statistic / degrees) - (1 - ninth)) / np.sqrt(ninth)))
+
+
+def _too_many(count: int, mean: float) -> float:
+    """Standard deviations of so many events where some are expected, as rare as by the law of Poisson."""
+    chance, fewer = exp(-mean), 0.0
+    for k in range(count):
+        fewer, chance = fewer + chance, chance * mean / (k + 1)
+    return -NormalDist().inv_cdf(1 - fewer) if 0.0 < fewer < 1.0 else inf if count else -inf
 
 
 def of_values(values: Floats, log_z: float) -> float:

@@ -1,8 +1,8 @@
 """The softmax over all rows as the loss of a PyTorch encoder; needs the extra `torch`.
 
 For theta from an encoder and a target row the negative log-likelihood is log Z - theta . phi_target / temperature, and
-its gradient is (E[phi] - phi_target) / temperature. One look at the rows gives log Z and E[phi], so that a training
-step costs that look: the backward pass only multiplies.
+its gradient is (E[phi] - phi_target) / temperature. One estimate gives log Z and E[phi], so that a training step costs
+that estimate: the backward pass only multiplies.
 """
 
 from lazygumbel._support.extras import require

@@ -9,21 +9,20 @@ from torch import Tensor
 
 from lazygumbel._support.checks import check_vectors
 from lazygumbel.indexes import PartitionIndex
-from lazygumbel.methods import Bounded, Estimator
+from lazygumbel.methods import Estimator
+from lazygumbel.methods.defaults import TRAINING
 from lazygumbel.model import LogLinear
 from lazygumbel.protocols import Model
 
 __all__ = ["check_method", "check_rows", "check_targets", "check_thetas", "check_weight", "default_method"]
 
-_TRAINING = Bounded(rel_err=0.05)
-"""For training: beside the noise of a minibatch 5% of Z does not show, and it takes a tenth of the rows of 1%."""
 _FLOATS = torch.float32, torch.float64
 
 
 def default_method(model: Model) -> Estimator | None:
     """What estimates where the user names no method; None for the default of the model."""
     indexed = isinstance(model, LogLinear) and issubclass(model.index_type, PartitionIndex)
-    return _TRAINING if indexed else None
+    return TRAINING if indexed else None
 
 
 def check_method(given: object, name: str = "method") -> None:

@@ -3,18 +3,14 @@
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 
 __all__ = ["Pairs", "with_gradient", "with_gradients"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
 
 
 def with_gradient(theta: Tensor, losses: Floats, gradient: Floats) -> Tensor:

@@ -8,11 +8,11 @@ sum for certain, with weight one, and not among what is chosen (the corrected lo
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.methods import Query
 from lazygumbel.methods.proposals import Proposed
 from lazygumbel.results import HEURISTIC, Estimate
@@ -23,8 +23,6 @@ __all__ = ["Rows", "losses_of"]
 
 Rows = Callable[[Tensor], Tensor]
 """From ids (m,) to vectors (m, d)."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def losses_of(
@@ -66,5 +64,5 @@ def _deviation(weights: Floats, owner: Ints, counts: Ints) -> Floats:
     """Standard deviations of the sums, as if the rows had been drawn without strata: no smaller than they are."""
     sums, squares = (np.bincount(owner, values, len(counts)) for values in (weights, weights**2))
     counts = np.maximum(counts, 1)
-    spread = np.maximum(squares - sums**2 / counts, 0.0)
-    return np.sqrt(spread * counts / np.maximum(counts - 1, 1))
+    scatter = np.maximum(squares - sums**2 / counts, 0.0)
+    return np.sqrt(scatter * counts / np.maximum(counts - 1, 1))

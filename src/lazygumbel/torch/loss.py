@@ -4,18 +4,19 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.checks import check_number
 from lazygumbel.distribution import Distribution, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
 from lazygumbel.methods import Bounded, Estimator
+from lazygumbel.methods.defaults import LEARNING
 from lazygumbel.methods.proposals import propose
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 from lazygumbel.results import EXACT, Estimate, Moments
 from lazygumbel.torch.checks import (
     check_method,
@@ -33,19 +34,13 @@ __all__ = ["LogLinearLoss"]
 F = TypeVar("F")
 Reduction = Literal["mean", "sum", "none"]
 
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-
-_LEARNING = Bounded(rel_err=0.1)
-"""Of rows that learn: their movement since the index was built counts for more."""
 
 _AT_ONCE = 65_536
 """Rows that are encoded together."""
 
 
 def _untraced(function: F) -> F:
-    """Left alone by `torch.compile`, which would translate the NumPy behind a look into torch, and fail at it."""
+    """Left alone by `torch.compile`, which would translate the NumPy inside into torch, and fail at it."""
     return cast("F", cast("Any", torch.compiler).disable(function))
 
 
@@ -74,8 +69,7 @@ class LogLinearLoss(torch.nn.Module):
         rng: Rng = None,
     ) -> None:
         super().__init__()
-        if not (callable(model) and hasattr(getattr(model, "features", None), "gather")):  # callers may be untyped
-            raise ValueError(f"model must be a LogLinear, not {type(model).__name__}: give LogLinear.build(rows)")
+        check_model(model)
         check_method(method)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
@@ -133,7 +127,7 @@ class LogLinearLoss(torch.nn.Module):
 
     def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Rows) -> Tensor:
         """Losses (B,) over rows as they are now, of which the model's index chooses some."""
-        method = self.method or _LEARNING
+        method = self.method or LEARNING
         if self.label_smoothing:
             raise ValueError(
                 "label_smoothing moves every row at every step, sampled or not: give 0 with rows that learn"

@@ -9,7 +9,7 @@ from torch import Tensor
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Estimator, Sampler
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 from lazygumbel.torch.checks import check_method, check_thetas, default_method
 
 __all__ = ["Negatives", "negatives"]
@@ -36,10 +36,11 @@ def negatives(
 ) -> Negatives:
     """k independent draws from the softmax at each theta (B, d), for a sampled loss of your own.
 
-    The log propensity is theta . phi / temperature - log Z, with one estimate of log Z for all draws of a theta, from
-    a look of its own: its error is shared by them. `sampler` defaults to that of the model, `estimator` to the default
-    method of `LogLinearLoss`.
+    The log propensity is theta . phi / temperature - log Z, with one estimate of log Z for all draws of a theta,
+    independent of them: its error is shared by them. `sampler` defaults to that of the model, `estimator` to that of
+    `LogLinearLoss`.
     """
+    check_model(model)
     thetas = check_thetas(theta, model)
     check_method(estimator, "estimator")
     count, generator = check_count(k, "k"), np.random.default_rng(rng)

@@ -11,7 +11,7 @@ Beta((d - 2) / 2, (d - 2) / 2), whatever the row, and whatever theta as long as 
 The proof is in docs/theorem.md.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import ceil, inf, lgamma, log, log2, pi, sqrt
 from typing import Any
 
@@ -26,7 +26,11 @@ Floats = npt.NDArray[np.float64]
 
 LEAST_QUANTILE = 2.0
 """Ceilings are never set lower than so many standard deviations above an estimate."""
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)
+
+
+@cache
+def _gauss_legendre() -> tuple[Floats, Floats]:
+    return np.polynomial.legendre.leggauss(200)
 
 
 def error_tail(quantile: Any, d: int, deviation: Any = inf) -> Any:
@@ -42,12 +46,13 @@ def error_tail(quantile: Any, d: int, deviation: Any = inf) -> Any:
     # With x = sin(a) the density is proportional to cos(a)^(d - 3), which falls off within a few 1 / sqrt(d).
     low = np.arcsin(np.minimum(quantile / root, 1.0))
     half = (np.minimum(pi / 2, low + 40 / sqrt(d)) - low) / 2
-    angles = low[..., None] + half[..., None] * (_NODES + 1)
+    nodes, weights = _gauss_legendre()
+    angles = low[..., None] + half[..., None] * (nodes + 1)
     log_total = 0.5 * log(pi) + lgamma((d - 2) / 2) - lgamma((d - 1) / 2)
     with np.errstate(divide="ignore"):
         density = np.exp((d - 3) * np.log(np.cos(angles)) - log_total)
     excess = np.maximum(root * np.sin(angles) - quantile[..., None], 0.0)
-    return (half * ((density * -np.expm1(-_lost(deviation[..., None], excess))) @ _NODE_WEIGHTS))[()]
+    return (half * ((density * -np.expm1(-_lost(deviation[..., None], excess))) @ weights))[()]
 
 
 def _lost(deviation: Floats, excess: Floats) -> Floats:

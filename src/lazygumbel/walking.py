@@ -16,7 +16,7 @@ from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
 from lazygumbel.methods import Sampler
 from lazygumbel.progress import ShowProgress, choose
-from lazygumbel.protocols import Model
+from lazygumbel.protocols import Model, check_model
 from lazygumbel.results import Label, weakest
 
 __all__ = ["Walk", "walk"]
@@ -91,6 +91,7 @@ def walk(
     chains, or one id for each; by default each starts at a random row. With `Exhaustive()` as method the chains are
     exact. `stay=False` forbids a step from a row to itself: that row is excluded.
     """
+    check_model(model)
     steps, chains = check_count(steps, "steps"), check_count(chains, "chains")
     model = model.snapshot()  # whatever happens to the rows meanwhile
     if not stay and model.features.n == 1:

@@ -24,7 +24,7 @@ from lazygumbel.kernels.types import (
 )
 
 NOBODY = np.empty(0, dtype=np.int64)
-"""The desk of a scan that is not shared."""
+"""The mailbox of a scan that is not shared."""
 
 
 def copy_of(run: Run) -> Run:
@@ -58,7 +58,7 @@ EVERYTHING = np.array([[-inf] * 3, [inf] * 3])
 
 def race_of(index: PartitionIndex, excluded: np.ndarray) -> Race:
     """Room for a race without rows at these positions."""
-    with index.room() as race:
+    with index.workspace() as race:
         compiled.open_race(index.stored, index.layout.slots(excluded), race)
     index._spare.clear()
     return race

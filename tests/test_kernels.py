@@ -234,12 +234,12 @@ def test_tables_are_right_on_average() -> None:
     assert np.abs(found[0] - above).max() > 2.0**exponent / 4  # one alone is not
 
 
-def test_least_sums_and_reach_are_those_of_the_tables() -> None:
-    """Whatever the codes of a row are, its sum lies between the least and the reach."""
+def test_least_sums_and_peak_are_those_of_the_tables() -> None:
+    """Whatever the codes of a row are, its sum lies between the least and the peak."""
     rng = np.random.default_rng(1)
     rotated, first, second = matrix(rng, (20,)), matrix(rng, (WORDS, 3)), matrix(rng, (WORDS, 2)) / 4
     parts = codes_of(20, 3), codes_of(20, 3) + codes_of(20, 2)
-    tables, exponent, bases, reach = compiled.lookup_tables(rotated, first, second, parts, 1.0, np.uint64(1))
+    tables, exponent, bases, peak = compiled.lookup_tables(rotated, first, second, parts, 1.0, np.uint64(1))
     exact = []
     for words in (first, second):
         runs = -(-20 // words.shape[1])
@@ -248,7 +248,7 @@ def test_least_sums_and_reach_are_those_of_the_tables() -> None:
         exact.append(padded.reshape(runs, -1) @ words.T.astype(np.float64) / 2.0**exponent)
     lows = [found.min(axis=1).sum() for found in exact]
     np.testing.assert_allclose(bases, np.cumsum(lows), rtol=1e-9)
-    assert reach >= max(-bases[1], sum(found.max(axis=1).sum() for found in exact)) * (1 - 1e-9)
+    assert peak >= max(-bases[1], sum(found.max(axis=1).sum() for found in exact)) * (1 - 1e-9)
     assert tables[parts[0] - 1].max() == 0  # 7 runs in 8 codes: what no row uses adds nothing
 
 

@@ -18,17 +18,17 @@ from lazygumbel.kernels.types import (
     BLOCK,
     BYTES,
     CALLS,
-    DESK,
     FULL,
+    MAILBOX,
     PACKED,
     SHORT,
     Asked,
     Race,
-    Rooms,
+    Workspaces,
 )
 
 _STATE = 1
-"""The entry of a desk that is zero while it is closed."""
+"""The entry of a mailbox that is zero while it is closed."""
 
 
 def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
@@ -44,7 +44,7 @@ def batch_of(held: Case, count: int, size: int) -> tuple[Asked, Batch, Found]:
             np.concatenate(slots),
             np.cumsum([len(some) for some in slots]),
         ),
-        Found.room(1, count, size),
+        Found.allocate(1, count, size),
     )
 
 
@@ -63,13 +63,15 @@ def same(found: Found, expected: Found) -> None:
 def test_race_thetas(d: int, distinct: bool, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     held = case(d, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 12, 5)
-    expected, index, wanted = Found.room(1, 12, 5), held.index, Wanted(5, distinct, held.n, 10**6)
+    expected, index, wanted = Found.allocate(1, 12, 5), held.index, Wanted(5, distinct, held.n, 10**6)
     monkeypatch.setattr("lazygumbel.indexes.partition.index._CACHED", 0 if together else 2**40)
     for first, last in ((5, 12), (0, 5)):  # in whatever order
-        rooms, races = index.take_rooms(last - first)
+        workspaces, races = index.take_workspaces(last - first)
         assert (len(races) > 1) == together
-        assert compiled.race_thetas([index.stored], asked, batch, (first, last), [rooms], NOBODY, wanted, found) == 0
-    assert reference.race_thetas([index.stored], asked, batch, (0, 12), [rooms], NOBODY, wanted, expected) == 0
+        assert (
+            compiled.race_thetas([index.stored], asked, batch, (first, last), [workspaces], NOBODY, wanted, found) == 0
+        )
+    assert reference.race_thetas([index.stored], asked, batch, (0, 12), [workspaces], NOBODY, wanted, expected) == 0
     same(found, expected)
     for b in range(12):
         assert not np.isin(found.positions[0, b], np.arange(b % 4)).any()
@@ -82,24 +84,26 @@ def test_parts_are_raced_as_each_alone() -> None:
     batch = one._replace(
         seeds=np.concatenate([one.seeds, one.seeds + np.uint64(1)]), excluded=one.excluded[:0], ends=one.ends[:0]
     )
-    found, expected = Found.room(2, 6, 4), Found.room(2, 6, 4)
+    found, expected = Found.allocate(2, 6, 4), Found.allocate(2, 6, 4)
     stored = [index.stored for index in indexes]
-    races = [Race.room(one) for one in stored]  # of which rooms only know the addresses
-    rooms = [Rooms.of([race], one.cells, one.coder.parts[1], 33) for race, one in zip(races, indexes, strict=True)]
-    for race, room in zip(races, rooms, strict=True):
+    races = [Race.allocate(one) for one in stored]  # of which workspaces only know the addresses
+    workspaces = [
+        Workspaces.of([race], one.cells, one.coder.parts[1], 33) for race, one in zip(races, indexes, strict=True)
+    ]
+    for race, room in zip(races, workspaces, strict=True):
         compiled.pack_race(race)
         room.races[0] = race.words
-        reference.pack_rooms(room)
+        reference.pack_workspaces(room)
         assert not room.words.any()
-        compiled.pack_rooms(room)
+        compiled.pack_workspaces(room)
         assert room.words.any()
-    compiled.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, wanted, found)
-    reference.race_thetas(stored, asked, batch, (0, 6), rooms, NOBODY, wanted, expected)
+    compiled.race_thetas(stored, asked, batch, (0, 6), workspaces, NOBODY, wanted, found)
+    reference.race_thetas(stored, asked, batch, (0, 6), workspaces, NOBODY, wanted, expected)
     same(found, expected)
     for p in range(2):
-        alone, mine = Found.room(1, 6, 4), slice(p, p + 1)
+        alone, mine = Found.allocate(1, 6, 4), slice(p, p + 1)
         each = batch._replace(seeds=batch.seeds[mine])
-        compiled.race_thetas(stored[mine], asked, each, (0, 6), rooms[mine], NOBODY, wanted, alone)
+        compiled.race_thetas(stored[mine], asked, each, (0, 6), workspaces[mine], NOBODY, wanted, alone)
         np.testing.assert_array_equal(found.values[p], alone.values[0])
         np.testing.assert_array_equal(found.positions[p], alone.positions[0])
 
@@ -113,9 +117,9 @@ def test_parts_in_cells_of_the_first_are_raced_as_if_they_were_not() -> None:
     wrong = np.roll(np.arange(index.cells), 1)
     results = []
     for other in (index, index.in_cells_of(np.arange(index.cells)), index.in_cells_of(wrong)):
-        found, taken = Found.room(2, 3, 4), [index.take_rooms(1), other.take_rooms(1)]
-        rooms = [room for room, _ in taken]
-        compiled.race_thetas([index.stored, other.stored], asked, batch, (0, 3), rooms, NOBODY, wanted, found)
+        found, taken = Found.allocate(2, 3, 4), [index.take_workspaces(1), other.take_workspaces(1)]
+        workspaces = [workspace for workspace, _ in taken]
+        compiled.race_thetas([index.stored, other.stored], asked, batch, (0, 3), workspaces, NOBODY, wanted, found)
         np.testing.assert_array_equal(found.values[0], results[0].values[0] if results else found.values[1])
         results.append(found)
     np.testing.assert_array_equal(results[1].values, results[0].values)
@@ -132,7 +136,7 @@ def few_of(held: Case, thetas: np.ndarray, count: int) -> Few:
 def few_drawn(few: Few, twin, size: int) -> Found:
     """So many draws of every theta, as the second part."""
     count = len(few.thetas)
-    found = Found.room(2, count, size)
+    found = Found.allocate(2, count, size)
     for thetas in ((count // 2, count), (0, count // 2)):  # in whatever order
         twin.draw_few(few, thetas, found)
     assert not found.counts[DRAWN, 0].any() and (found.counts[DRAWN, 1] == size).all()
@@ -150,12 +154,12 @@ def test_draw_few_equals_the_reference() -> None:
 
 
 def test_find_first() -> None:
-    rng, found = np.random.default_rng(0), Found.room(3, 5, 4)
+    rng, found = np.random.default_rng(0), Found.allocate(3, 5, 4)
     found.positions[:], found.values[:] = rng.integers(100, size=(3, 5, 4)), rng.normal(size=(3, 5, 4))
     found.counts[:] = rng.integers(9, size=found.counts.shape)
     found.counts[DRAWN] = 4
     found.counts[DRAWN, 1, 2] = 3
-    fired, expected = Fired.room(5, 4), Fired.room(5, 4)
+    fired, expected = Fired.allocate(5, 4), Fired.allocate(5, 4)
     compiled.find_first(found, fired)
     reference.find_first(found, expected)
     for mine, theirs in zip(fired, expected, strict=True):
@@ -182,30 +186,30 @@ def test_draw_few_draws_from_the_softmax_of_the_rows_that_are_not_dead() -> None
 def test_a_race_that_is_broken_off_has_too_few_draws() -> None:
     held = case(33, (2, 2), 0.5, FULL)
     asked, batch, found = batch_of(held, 2, 4)
-    (rooms, _), wanted = held.index.take_rooms(2), Wanted(4, False, held.n, 0)
-    assert compiled.race_thetas([held.index.stored], asked, batch, (0, 2), [rooms], NOBODY, wanted, found) == 2
+    (workspaces, _), wanted = held.index.take_workspaces(2), Wanted(4, False, held.n, 0)
+    assert compiled.race_thetas([held.index.stored], asked, batch, (0, 2), [workspaces], NOBODY, wanted, found) == 2
     assert (found.counts[DRAWN] < 4).all()
 
 
 @contextmanager
-def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
+def helper_at(mailbox: np.ndarray) -> Iterator[Callable[[], None]]:
     """A thread that helps whenever it is called, until the end."""
-    asleep, bell = os.pipe()
-    os.close(bell)
-    compiled.serve(asleep, desk)  # returns at once; from now on it is compiled
+    asleep, waker = os.pipe()
+    os.close(waker)
+    compiled.run_helper(asleep, mailbox)  # returns at once; from now on it is compiled
     os.close(asleep)
-    asleep, bell = os.pipe()
-    thread = Thread(target=compiled.serve, args=(asleep, desk))
+    asleep, waker = os.pipe()
+    thread = Thread(target=compiled.run_helper, args=(asleep, mailbox))
     thread.start()
 
     def call() -> None:
-        desk[CALLS] += 1
-        os.write(bell, b"!")
+        mailbox[CALLS] += 1
+        os.write(waker, b"!")
 
     try:
         yield call
     finally:
-        os.close(bell)
+        os.close(waker)
         thread.join(timeout=60)
         os.close(asleep)
         assert not thread.is_alive()
@@ -213,11 +217,15 @@ def helper_at(desk: np.ndarray) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize("held", [case(33, (4, 3), 0.5, SHORT, FULL), case(40, (6, 3), 0.001, BYTES)])
 def test_enter(held: Case) -> None:
-    """Also at a desk to which nobody comes, and where ceilings are out of range at first."""
+    """Also at a mailbox to which nobody comes, and where ceilings are out of range at first."""
     index, asked, found, powers = held.index, held.asked(), [], []
-    for enter, desk in ((compiled.enter, NOBODY), (compiled.enter, np.zeros(DESK, int)), (reference.enter, NOBODY)):
+    for enter, mailbox in (
+        (compiled.enter, NOBODY),
+        (compiled.enter, np.zeros(MAILBOX, int)),
+        (reference.enter, NOBODY),
+    ):
         race = race_of(index, some)
-        _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, desk)
+        _, ceilings, _ = enter(index.stored, asked, held.theta, np.uint64(5), race, mailbox)
         found.append(race)
         powers.append(ceilings.power)
     alone, awaited, twin = found
@@ -228,37 +236,37 @@ def test_enter(held: Case) -> None:
     assert (powers[0] > 1.0) == (held.temperature < 0.01)
 
 
-def test_a_helper_scans_what_lies_on_its_desk() -> None:
+def test_a_helper_does_what_its_mailbox_holds() -> None:
     """All of it, if nobody else does."""
-    held, desk = case(33, (4, 3), 0.5, SHORT, FULL), np.zeros(DESK, dtype=np.int64)
+    held, mailbox = case(33, (4, 3), 0.5, SHORT, FULL), np.zeros(MAILBOX, dtype=np.int64)
     run, _ = held.scanned(some)
     twin = copy_of(run)
     compiled.pack_race(twin.race)
-    open_desk, found = door(sharing.open_desk), []
-    with helper_at(desk) as call:
+    open_mailbox, found = door(sharing.open_mailbox), []
+    with helper_at(mailbox) as call:
         for work in (sharing.SCAN, sharing.BEST, sharing.SCAN):
             if work == sharing.SCAN:
                 twin.race.weights[:], twin.race.sums[:], twin.race.ceilings[:] = 0.0, 0.0, 0
-            desk[sharing.ASKED] = 10
-            open_desk(twin, desk, work)
+            mailbox[sharing.ARGUMENT] = 10
+            open_mailbox(twin, mailbox, work)
             deadline = monotonic() + 60
-            while desk[_STATE] and monotonic() < deadline:
-                call()  # again: it may have lost patience before this thread came to open the desk
+            while mailbox[_STATE] and monotonic() < deadline:
+                call()  # again: it may have lost patience before this thread came to open the mailbox
                 sleep(0.01)
-            found.append(desk[sharing.FOUND])
+            found.append(mailbox[sharing.ANSWER])
             for name in ("ceilings", "weights", "sums"):
                 np.testing.assert_array_equal(getattr(twin.race, name), getattr(run.race, name))
     assert found[0] == 0 < found[1]
     half, count = len(twin.race.positions) // 2, found[1]
-    alone, _ = compiled.top_rows(copy_of(run), 10, np.zeros(DESK, dtype=np.int64))
+    alone, _ = compiled.top_rows(copy_of(run), 10, np.zeros(MAILBOX, dtype=np.int64))
     np.testing.assert_array_equal(twin.race.positions[half : half + count], alone[len(alone) - count :])
     assert set(compiled.top_rows(run, 10, NOBODY)[0].tolist()) & set(alone.tolist())
 
 
 def test_a_helper_who_comes_late_touches_nothing() -> None:
-    desk = np.zeros(DESK, dtype=np.int64)
-    desk[8:] = -1  # no addresses: to read a run from here would end the process
-    with helper_at(desk) as call:
+    mailbox = np.zeros(MAILBOX, dtype=np.int64)
+    mailbox[8:] = -1  # no addresses: to read a run from here would end the process
+    with helper_at(mailbox) as call:
         for _ in range(20):
             call()
 

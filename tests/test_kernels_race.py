@@ -42,7 +42,7 @@ def test_prepare(case: Case) -> None:
     np.testing.assert_allclose(ceilings.scores, expected.scores, rtol=1e-5, atol=0.1)  # in units
     far = ceilings.levels == CELL
     np.testing.assert_allclose(ceilings.far[far], expected.far[far], rtol=1e-3)
-    np.testing.assert_allclose(ceilings.spreads, expected.spreads, rtol=1e-6)
+    np.testing.assert_allclose(ceilings.margins, expected.margins, rtol=1e-6)
     np.testing.assert_allclose(ceilings.shift, expected.shift, rtol=1e-6)
     # Projections are in float32, in another order: a step of rounding in a few entries, and in what they sum to.
     differences = np.abs(ceilings.tables.astype(int) - expected.tables)

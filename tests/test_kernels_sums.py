@@ -16,7 +16,7 @@ from lazygumbel.kernels.types import (
 
 
 @every_near_case
-def test_sample_strata_and_weigh_sample(case: Case) -> None:
+def test_sample_strata_and_estimate_from_sample(case: Case) -> None:
     run, outlook = case.scanned(some)
     run.race.state[REFERENCE] = run.ceilings.shift
     if case.power != 1.0:
@@ -38,7 +38,7 @@ def test_sample_strata_and_weigh_sample(case: Case) -> None:
         assert not np.isin(found.positions, some).any()
         arguments = found.ratios, found.widths, 1.7
         np.testing.assert_allclose(
-            compiled.weigh_sample(*arguments), reference.weigh_sample(*arguments), rtol=1e-6, atol=1e-9
+            compiled.estimate_from_sample(*arguments), reference.estimate_from_sample(*arguments), rtol=1e-6, atol=1e-9
         )
 
 
@@ -94,7 +94,7 @@ def test_sample_theta(d: int) -> None:
     assert abs(len(found.sample.positions) - len(expected.sample.positions)) <= 2
     if len(found.sample.positions) == len(expected.sample.positions):
         assert (found.sample.positions == expected.sample.positions).mean() > 0.98
-    np.testing.assert_allclose(found.weighed.mean, expected.weighed.mean, rtol=0.02)
+    np.testing.assert_allclose(found.estimate.mean, expected.estimate.mean, rtol=0.02)
     np.testing.assert_allclose(found.norm, np.linalg.norm(held.theta), rtol=1e-6)
     np.testing.assert_allclose(race.state[[COUNT, REFERENCE]], twin.state[[COUNT, REFERENCE]], rtol=1e-6)
 
@@ -113,7 +113,7 @@ def test_top_theta(k: int) -> None:
 
 def test_a_sample_of_nothing_weighs_nothing() -> None:
     nothing = np.zeros(4), np.ones(4, dtype=np.float32), 1.0
-    assert compiled.weigh_sample(*nothing) == reference.weigh_sample(*nothing) == (0.0,) * 5
+    assert compiled.estimate_from_sample(*nothing) == reference.estimate_from_sample(*nothing) == (0.0,) * 5
 
 
 @pytest.mark.parametrize("k", [1, 10, 100])

@@ -221,7 +221,7 @@ def ceilings_of(index: PartitionIndex, theta: np.ndarray, asked: Asked, level: i
     power = max(1.0, (outlook.high - outlook.low) / 100.0)
     facts, ceilings, outlook = kernels.prepare(index._coded, theta, asked, power, number)
     assert set(ceilings.levels.tolist()) == {level}
-    with index.room() as race:
+    with index.workspace() as race:
         kernels.open_race(index.stored, np.empty(0, dtype=np.int64), race)
     run = Run(index.coding.sketch, index.rows, facts, ceilings, race)
     kernels.scan(run, 0, len(run.race.sums))

@@ -16,9 +16,9 @@ __all__ = [
     "Found",
     "Proposals",
     "Sample",
+    "SampleEstimate",
     "Sampled",
     "Wanted",
-    "Weighed",
 ]
 
 
@@ -64,7 +64,7 @@ class Found(NamedTuple):
     """See the constants, (4, P, B)."""
 
     @classmethod
-    def room(cls, parts: int, thetas: int, size: int) -> "Found":
+    def allocate(cls, parts: int, thetas: int, size: int) -> "Found":
         """For so many parts, thetas and draws."""
         shape = parts, thetas, size
         positions, values = np.zeros(shape, dtype=np.int64), np.empty(shape)
@@ -103,7 +103,7 @@ class Fired(NamedTuple):
     """Whether some race was broken off, so that the first is not known, (B,)."""
 
     @classmethod
-    def room(cls, thetas: int, size: int) -> "Fired":
+    def allocate(cls, thetas: int, size: int) -> "Fired":
         """For so many thetas and draws."""
         parts, positions = np.empty((2, thetas, size), dtype=np.int64)
         rows, violations = np.zeros((2, thetas), dtype=np.int64)
@@ -126,12 +126,12 @@ class Sample(NamedTuple):
         return cls(np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32))
 
 
-class Weighed(NamedTuple):
+class SampleEstimate(NamedTuple):
     """What a sample tells of a sum."""
 
     mean: float
     """Of the ratios."""
-    spread: float
+    relative_variance: float
     """Their relative variance."""
     variance: float
     """Of the mean, within pairs."""
@@ -145,7 +145,7 @@ class Sampled(NamedTuple):
     """A sample for the sums of one theta; without rows if these are to be summed densely."""
 
     sample: Sample
-    weighed: Weighed
+    estimate: SampleEstimate
     norm: float
     """Of theta."""
 

@@ -12,29 +12,29 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels import codes, contest, strata, top
-from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, Wanted, Weighed
+from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, SampleEstimate, Wanted
 from lazygumbel.kernels.decorators import door, exact_kernel
-from lazygumbel.kernels.packed import pack_race, pack_rooms, pack_stored, read_race, read_stored
-from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Rooms, Run, Stored, Theta
+from lazygumbel.kernels.packed import pack_race, pack_stored, pack_workspaces, read_race, read_stored
+from lazygumbel.kernels.types import Asked, Ceilings, Coded, Outlook, Race, Run, Stored, Theta, Workspaces
 
 __all__ = [
     "enter",
+    "estimate_from_sample",
     "open_race",
     "pack_race",
-    "pack_rooms",
     "pack_stored",
+    "pack_workspaces",
     "prepare",
     "race_thetas",
     "sample_theta",
     "sample_to",
     "top_theta",
-    "weigh_sample",
 ]
 
 _Ints, _Vector, _Seeds = npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint64]
 _NOBODY: _Ints = np.empty(0, dtype=np.int64)
 _Rules = tuple[float, float, tuple[float, float]]
-_prepare, _sample_to, _weigh_sample = map(door, (codes.prepare, strata.sample_to, strata.weigh_sample))
+_prepare, _sample_to, _estimate_from_sample = map(door, (codes.prepare, strata.sample_to, strata.estimate_from_sample))
 _inner_open, _inner_enter = contest.open_race, contest.enter
 
 
@@ -44,8 +44,8 @@ def _open_race(stored: _Ints, excluded: _Ints, race: _Ints) -> None:
 
 
 @exact_kernel
-def _enter(stored: _Ints, asked: Asked, vector: _Vector, seed: np.uint64, race: _Ints, desk: _Ints) -> Any:
-    return _inner_enter(read_stored(stored), asked, vector, seed, read_race(race), desk)
+def _enter(stored: _Ints, asked: Asked, vector: _Vector, seed: np.uint64, race: _Ints, mailbox: _Ints) -> Any:
+    return _inner_enter(read_stored(stored), asked, vector, seed, read_race(race), mailbox)
 
 
 def prepare(
@@ -61,9 +61,9 @@ def open_race(stored: Stored, excluded: _Ints, race: Race) -> None:
 
 
 def enter(
-    stored: Stored, asked: Asked, vector: _Vector, seed: np.uint64, race: Race, desk: _Ints
+    stored: Stored, asked: Asked, vector: _Vector, seed: np.uint64, race: Race, mailbox: _Ints
 ) -> tuple[Theta, Ceilings, Outlook]:
-    theta, ceilings, outlook = _enter(stored.words, asked, vector, seed, race.words, desk)
+    theta, ceilings, outlook = _enter(stored.words, asked, vector, seed, race.words, mailbox)
     return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
 
 
@@ -72,15 +72,15 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    rooms: Sequence[Rooms],
-    desk: _Ints,
+    workspaces: Sequence[Workspaces],
+    mailbox: _Ints,
     wanted: Wanted,
     found: Found,
 ) -> int:
-    return contest.race_thetas(_words(stored), asked, batch, thetas, _words(rooms), desk, wanted, found)
+    return contest.race_thetas(_words(stored), asked, batch, thetas, _words(workspaces), mailbox, wanted, found)
 
 
-def _words(packed: Sequence[Stored] | Sequence[Rooms]) -> _Ints:
+def _words(packed: Sequence[Stored] | Sequence[Workspaces]) -> _Ints:
     return packed[0].words[None] if len(packed) == 1 else np.array([one.words for one in packed])
 
 
@@ -90,20 +90,20 @@ def sample_theta(
     theta: tuple[_Vector, _Ints],
     seeds: _Seeds,
     race: Race,
-    desk: _Ints,
+    mailbox: _Ints,
     rules: _Rules,
 ) -> Sampled:
-    sample, weighed, norm = strata.sample_theta(stored.words, asked, theta, seeds, race.words, desk, rules)
-    return Sampled(Sample(*sample), Weighed(*weighed), norm)
+    sample, estimate, norm = strata.sample_theta(stored.words, asked, theta, seeds, race.words, mailbox, rules)
+    return Sampled(Sample(*sample), SampleEstimate(*estimate), norm)
 
 
-def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, desk: _Ints) -> tuple[_Ints, int]:
-    return top.top_theta(stored.words, asked, vector, k, race.words, desk)
+def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, mailbox: _Ints) -> tuple[_Ints, int]:
+    return top.top_theta(stored.words, asked, vector, k, race.words, mailbox)
 
 
-def sample_to(run: Run, unit: float, rules: _Rules, seeds: _Seeds) -> Sample:
-    return Sample(*_sample_to(run, unit, rules, seeds, _NOBODY))
+def sample_to(run: Run, per_width: float, rules: _Rules, seeds: _Seeds) -> Sample:
+    return Sample(*_sample_to(run, per_width, rules, seeds, _NOBODY))
 
 
-def weigh_sample(ratios: npt.NDArray[np.float64], widths: _Vector, unit: float) -> Weighed:
-    return Weighed(*_weigh_sample(ratios, widths, unit))
+def estimate_from_sample(ratios: npt.NDArray[np.float64], widths: _Vector, per_width: float) -> SampleEstimate:
+    return SampleEstimate(*_estimate_from_sample(ratios, widths, per_width))

@@ -1,4 +1,4 @@
-"""`byte_dot`: the inner product of a row of bytes with a query in whole steps of 16 bits, exact, and the same everywhere.
+"""`byte_dot`: the inner product of a row of bytes with a query in whole steps of 16 bits: exact, the same everywhere.
 
 Two products of 8 and 16 bits and their sum are one instruction a vector; to make floats of bytes takes four times as
 many. The last columns are a vector that overlaps the one before, as in `dot`.

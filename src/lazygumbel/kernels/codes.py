@@ -123,17 +123,17 @@ def lookup_tables(
 ) -> tuple[npt.NDArray[np.uint8], int, tuple[float, float], float]:
     found, ends = np.empty((parts[1], WORDS), dtype=np.float64), np.empty(16)
     one, other = _across(first), _across(second)
-    base, base_first, top, largest, reach = 0.0, 0.0, 0.0, 0.0, 0.0
+    base, base_first, top, largest, peak = 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(parts[1]):
         if j < parts[0]:
             low, high = _products(rotated, one, j, found[j], ends)
         else:
             low, high = _products(rotated, other, j - parts[0], found[j], ends)
         base, top, largest = base + low, top + high, max(largest, high - low)
-        reach = max(reach, -base, top)
+        peak = max(peak, -base, top)
         if j + 1 == parts[0]:
             base_first = base
-    least = max(largest / (_ENTRIES - 1), reach / _LARGEST, 1e-280)
+    least = max(largest / (_ENTRIES - 1), peak / _LARGEST, 1e-280)
     exponent = np.ceil(np.log2(least) + np.log2(unit))
     step = np.exp2(exponent - np.log2(unit))
     tables = np.empty((parts[1], WORDS), dtype=np.uint8)
@@ -144,12 +144,12 @@ def lookup_tables(
     quarters = numbers.view(np.uint16)
     for k in range(flat.shape[0]):
         out[k] = np.uint8(np.int32(flat[k] * steps + (np.float64(quarters[k]) + 0.5) * 2.0**-16))
-    return tables, int(exponent), (base_first / step, base / step), reach / step
+    return tables, int(exponent), (base_first / step, base / step), peak / step
 
 
 @maker
 def _forecast(
-    coded: Coded, cells: npt.NDArray[np.float32], scale: float, spread: float
+    coded: Coded, cells: npt.NDArray[np.float32], scale: float, pooled_sd: float
 ) -> tuple[npt.NDArray[np.float64], float]:
     """The logarithm of the mean weight of a row of each cell, as if logits in a cell were normal, and that of Z.
 
@@ -157,7 +157,7 @@ def _forecast(
     """
     out, top, total = np.empty(cells.shape[0]), -np.inf, 0.0
     for c in range(cells.shape[0]):
-        deviation, edge = coded.deviations[c] * spread * scale, coded.edges[c]
+        deviation, edge = coded.deviations[c] * pooled_sd * scale, coded.edges[c]
         excess = deviation * deviation / 2.0 if deviation < edge else deviation * edge - coded.log_counts[c]
         out[c] = np.float64(cells[c]) * scale + excess
         top = max(top, out[c] + coded.log_counts[c])
@@ -169,35 +169,35 @@ def _forecast(
 
 
 @helper
-def _quantile(coded: Coded, asked: Asked, unit: float, part: int) -> float:
-    """How far ceilings lie above estimates by a part of the codes, of which a width is so many nats a unit."""
+def _quantile(coded: Coded, asked: Asked, per_width: float, part: int) -> float:
+    """How far ceilings lie above estimates by a part of the codes, of which a width is so many nats."""
     first = int(np.ceil(STEPS * np.log2(LEAST_DEVIATION)))
-    steps = np.ceil(STEPS * np.log2(min(max(unit * coded.widest[part], LEAST_DEVIATION), 1e100)))
+    steps = np.ceil(STEPS * np.log2(min(max(per_width * coded.widest[part], LEAST_DEVIATION), 1e100)))
     return float(asked.quantiles[min(int(steps) - first, DEVIATIONS - 1)])
 
 
 @maker
 def _levels(
-    coded: Coded, asked: Asked, theta: Theta, spread: float, right: int, rules: tuple[float, float]
+    coded: Coded, asked: Asked, theta: Theta, pooled_sd: float, right: int, rules: tuple[float, float]
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
     of a cell that has one; and of Z, as it is expected. `rules` are the slope, and how far that one ceiling lies above
     the mean."""
     count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * _LN2, rules
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
-    densities, log_z = _forecast(coded, theta.cells, scale, spread)
-    unit = theta.turned * scale / np.sqrt(max(coded.d - 1, 1))
-    log_unit = np.log(max(unit, 1e-300))
+    densities, log_z = _forecast(coded, theta.cells, scale, pooled_sd)
+    per_width = theta.turned * scale / np.sqrt(max(coded.d - 1, 1))
+    log_per_width = np.log(max(per_width, 1e-300))
     for c in range(count):
         level, shifted = BYTES, right + np.int64(coded.exponents[c])
         for one in (FULL, SHORT):
-            deviation = unit * coded.widths[one - SHORT, c]
+            deviation = per_width * coded.widths[one - SHORT, c]
             cost = densities[c] - log_z + slope * deviation + asked.curvature * deviation * deviation
-            cost += asked.order * (log_unit + coded.log_widths[one - SHORT, c])
+            cost += asked.order * (log_per_width + coded.log_widths[one - SHORT, c])
             if cost < asked.limits[one] and deviation <= asked.widest[one - SHORT]:
                 level = one
         if sigmas > 0.0:
-            ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * spread * scale
+            ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * pooled_sd * scale
             if ceiling - log_z < asked.limits[CELL]:
                 level, far[c] = CELL, ceiling / _LN2
         levels[c], rights[c] = (level if shifted >= _LEAST_SHIFT else BYTES), min(max(shifted, _LEAST_SHIFT), 15)
@@ -205,9 +205,9 @@ def _levels(
 
 
 @helper
-def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: float, spread: float) -> bool:
+def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: float, pooled_sd: float) -> bool:
     """Whether a theta is within these ranges."""
-    facts = scale, best / max(norm, 1e-30), spread / max(norm, 1e-30)
+    facts = scale, best / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)
     inside = True
     for k in range(3):
         inside = inside and known[0, k] <= facts[k] <= known[1, k]
@@ -235,23 +235,23 @@ def prepare_projected(
     around = coded.around * square
     for c in range(d, first_cell):
         around += np.float64(projected[c]) * np.float64(projected[c])
-    norm, turned, spread, cells = np.sqrt(square), np.sqrt(turned), np.sqrt(around), projected[first_cell:]
+    norm, turned, pooled_sd, cells = np.sqrt(square), np.sqrt(turned), np.sqrt(around), projected[first_cell:]
     entry = max(UNIT * coded.gain * scale, 1e-280)
-    tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, entry, seed)
+    tables, exponent, bases, peak = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, entry, seed)
     step = np.exp2(exponent) / entry
-    reach = min(reach, coded.code_norm * turned / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
-    reach += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
-    left = int(np.floor(np.log2(32767.0 / reach)))
+    peak = min(peak, coded.code_norm * turned / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
+    peak += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
+    left = int(np.floor(np.log2(32767.0 / peak)))
     steps, byte_step, left_over = lay_out_steps(vector)
     byte_error = coded.byte_error * norm + LARGEST_BYTE * np.sqrt(np.float64(d)) * left_over
     theta, best = (laid_out, steps, cells, norm, turned, asked.scale, byte_step, byte_error), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
-    covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, spread)
+    covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, pooled_sd)
     unit = turned / np.sqrt(max(d - 1, 1)) * asked.scale * _LN2
     quantiles = _quantile(coded, asked, unit, 0), _quantile(coded, asked, unit, 1)
     rules = asked.slope * quantiles[0], (asked.far if covered else 0.0)
-    levels, rights, far, expected = _levels(coded, asked, Theta(*theta), spread, left - exponent, rules)
+    levels, rights, far, expected = _levels(coded, asked, Theta(*theta), pooled_sd, left - exponent, rules)
     scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
     for c in range(cells.shape[0]):
         low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / _LN2)
@@ -263,7 +263,7 @@ def prepare_projected(
         scores[c] = np.float64(cells[c]) * scale * UNIT + added + rounded
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))
-    spreads = turned / np.sqrt(max(d - 1, 1)) * scale * UNIT
+    margins = turned / np.sqrt(max(d - 1, 1)) * scale * UNIT
     ceilings = (
         tables,
         scores,
@@ -274,14 +274,14 @@ def prepare_projected(
             int(np.floor(-bases[0] - np.sqrt(np.float64(coded.parts[0])) * asked.rounding)),
             int(np.floor(-bases[1] - np.sqrt(np.float64(coded.parts[1])) * asked.rounding)),
         ),
-        (quantiles[0] * spreads, quantiles[1] * spreads),
+        (quantiles[0] * margins, quantiles[1] * margins),
         left,
         power,
         shift,
         byte_error if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
     )
     high = (best + norm * coded.largest_residual) * asked.scale
-    return theta, ceilings, (low, expected, high, best, spread, covered)
+    return theta, ceilings, (low, expected, high, best, pooled_sd, covered)
 
 
 @helper
@@ -308,7 +308,7 @@ def _bits(race: Race, block: int, group: int) -> np.uint64:
 
 @helper
 def _base(ceilings: Ceilings, cell: np.uint64, part: int, width: float) -> np.int64:
-    return np.int64(min(max(np.float64(ceilings.scores[cell]) + ceilings.spreads[part] * width, -32768.0), 32767.0))
+    return np.int64(min(max(np.float64(ceilings.scores[cell]) + ceilings.margins[part] * width, -32768.0), 32767.0))
 
 
 @helper

@@ -3,16 +3,16 @@
 from lazygumbel.kernels import codes, contest, race, serving, strata, top
 from lazygumbel.kernels.boxing import (
     enter,
+    estimate_from_sample,
     open_race,
     pack_race,
-    pack_rooms,
     pack_stored,
+    pack_workspaces,
     prepare,
     race_thetas,
     sample_theta,
     sample_to,
     top_theta,
-    weigh_sample,
 )
 from lazygumbel.kernels.decorators import door
 from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
@@ -28,6 +28,7 @@ __all__ = [
     "draw_few",
     "encode_rows",
     "enter",
+    "estimate_from_sample",
     "find_first",
     "gather_dot",
     "interleave",
@@ -35,17 +36,17 @@ __all__ = [
     "move_codes",
     "open_race",
     "pack_race",
-    "pack_rooms",
     "pack_stored",
+    "pack_workspaces",
     "prepare",
     "race_thetas",
     "refine",
+    "run_helper",
     "sample_strata",
     "sample_theta",
     "sample_to",
     "scan",
     "score_wide",
-    "serve",
     "set_reference",
     "settle",
     "sum_pairs",
@@ -53,7 +54,6 @@ __all__ = [
     "temper",
     "top_rows",
     "top_theta",
-    "weigh_sample",
 ]
 
 tell()
@@ -66,7 +66,7 @@ all_ceilings = door(race.all_ceilings)
 draw = door(race.draw)
 refine = door(race.refine)
 temper = door(race.temper)
-serve = door(serving.serve)
+run_helper = door(serving.run_helper)
 sample_strata = door(strata.sample_strata)
 score_wide = door(strata.score_wide)
 top_rows = door(top.top_rows)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.codes import prepare, prepare_projected, scan
 from lazygumbel.kernels.decorators import exact_kernel, maker, part
-from lazygumbel.kernels.packed import read_race, read_rooms, read_run, read_stored, write_run
+from lazygumbel.kernels.packed import read_race, read_run, read_stored, read_workspaces, write_run
 from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_out, temper
 from lazygumbel.kernels.sharing import scan_shared
@@ -22,10 +22,10 @@ from lazygumbel.kernels.types import (
     Coded,
     Outlook,
     Race,
-    Rooms,
     Run,
     Stored,
     Theta,
+    Workspaces,
 )
 
 __all__ = ["enter", "open_race", "race_thetas", "run_of", "set_reference", "settle"]
@@ -76,11 +76,11 @@ def _enter_tempered(
 
 @maker
 def enter(
-    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, desk: _Ints
+    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, mailbox: _Ints
 ) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
     theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
-    scan_shared(run_of(stored, theta, ceilings, race), desk)
+    scan_shared(run_of(stored, theta, ceilings, race), mailbox)
     if _out_of_range(Outlook(*facts), race):
         theta, ceilings, facts = _enter_tempered(stored, asked, vector, seed, race, Outlook(*facts))
     return theta, ceilings, facts
@@ -104,25 +104,25 @@ def settle(run: Run, outlook: Outlook, size: int) -> bool:
 
 
 @maker
-def _hold(rooms: Rooms, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
+def _hold(workspaces: Workspaces, g: int, theta: Any, ceilings: Any, outlook: Any) -> tuple[Any, Any]:
     """Theta and ceilings with arrays that last."""
     held = Theta(*theta), Ceilings(*ceilings)
-    rooms.laid_out[g], rooms.steps[g], rooms.cells[g] = held[0].laid_out, held[0].steps, held[0].cells
-    rooms.tables[g], rooms.scores[g], rooms.levels[g] = held[1].tables, held[1].scores, held[1].levels
-    rooms.rights[g], rooms.far[g] = held[1].rights, held[1].far
+    workspaces.laid_out[g], workspaces.steps[g], workspaces.cells[g] = held[0].laid_out, held[0].steps, held[0].cells
+    workspaces.tables[g], workspaces.scores[g], workspaces.levels[g] = held[1].tables, held[1].scores, held[1].levels
+    workspaces.rights[g], workspaces.far[g] = held[1].rights, held[1].far
     for k, fact in enumerate(outlook[:5]):
-        rooms.facts[g, k] = fact
-    rooms.facts[g, 5] = outlook[5]
-    kept = rooms.tables[g], rooms.scores[g], rooms.levels[g], rooms.rights[g], rooms.far[g]
-    return (rooms.laid_out[g], rooms.steps[g], rooms.cells[g], *theta[3:]), (*kept, *ceilings[5:])
+        workspaces.facts[g, k] = fact
+    workspaces.facts[g, 5] = outlook[5]
+    kept = workspaces.tables[g], workspaces.scores[g], workspaces.levels[g], workspaces.rights[g], workspaces.far[g]
+    return (workspaces.laid_out[g], workspaces.steps[g], workspaces.cells[g], *theta[3:]), (*kept, *ceilings[5:])
 
 
 @part
-def _scan_together(rooms: Rooms, count: int) -> None:
+def _scan_together(workspaces: Workspaces, count: int) -> None:
     """Codes are read from memory once for all thetas: a chunk of them is scanned for one after the other."""
-    for chunk in range(read_run(rooms.runs[0]).race.sums.shape[0]):
+    for chunk in range(read_run(workspaces.runs[0]).race.sums.shape[0]):
         for g in range(count):
-            scan(read_run(rooms.runs[g]), chunk, chunk + 1)
+            scan(read_run(workspaces.runs[g]), chunk, chunk + 1)
 
 
 @exact_kernel
@@ -131,8 +131,8 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    rooms: _Ints,
-    desk: _Ints,
+    workspaces: _Ints,
+    mailbox: _Ints,
     wanted: Wanted,
     found: Found,
 ) -> int:
@@ -142,7 +142,7 @@ def race_thetas(
     shared = stored.shape[0] > 1 and build.cells_of_build.shape[0] == 0
     known = np.empty((thetas[1] - thetas[0], build.projection.shape[0] - build.axes if shared else 0), dtype=np.float32)
     for p in range(stored.shape[0]):
-        held, mine = read_stored(stored[p]), read_rooms(rooms[p])
+        held, mine = read_stored(stored[p]), read_workspaces(workspaces[p])
         together = mine.races.shape[0]
         for first in range(thetas[0], thetas[1], together):
             count = min(together, thetas[1] - first)
@@ -153,7 +153,7 @@ def race_thetas(
                 theta, ceilings = _hold(mine, g, one[0], one[1], one[2])
                 write_run(mine.runs[g], run_of(held, theta, ceilings, race))
             if count == 1:
-                scan_shared(read_run(mine.runs[0]), desk)
+                scan_shared(read_run(mine.runs[0]), mailbox)
             else:
                 _scan_together(mine, count)
             for g in range(count):

@@ -13,17 +13,17 @@ from numba.extending import intrinsic
 
 from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.decorators import exact_kernel
-from lazygumbel.kernels.types import PACKED, Ceilings, Coded, Race, Rooms, Rows, Run, Sketch, Stored, Theta
+from lazygumbel.kernels.types import PACKED, Ceilings, Coded, Race, Rows, Run, Sketch, Stored, Theta, Workspaces
 
 __all__ = [
     "pack_race",
-    "pack_rooms",
     "pack_stored",
+    "pack_workspaces",
     "read_race",
-    "read_rooms",
     "read_run",
     "read_sample",
     "read_stored",
+    "read_workspaces",
     "write_run",
     "write_sample",
 ]
@@ -90,8 +90,8 @@ _CEILINGS = _tuple(
 )
 _RUN = _tuple(Run, _SKETCH, _ROWS, _THETA, _CEILINGS, _RACE)
 _SAMPLE = _tuple(Sample, *(_array(kind, 1, kept=False) for kind in (_Whole, _Double, _Double, _Float)))
-_ROOMS = _tuple(
-    Rooms,
+_WORKSPACES = _tuple(
+    Workspaces,
     *(_array(_Whole, 2, kept=False),) * 2,
     _array(_Double, 2, kept=False),
     *(_array(kind, 2, kept=False) for kind in (_Float, types.int16, _Float)),
@@ -148,9 +148,11 @@ def _writer(kind: Any) -> Any:
     return write
 
 
-read_stored, read_race, read_run, read_rooms, read_sample = map(_reader, (_STORED, _RACE, _RUN, _ROOMS, _SAMPLE))
-write_run, write_sample, _write_stored, _write_race, _write_rooms = map(
-    _writer, (_RUN, _SAMPLE, _STORED, _RACE, _ROOMS)
+read_stored, read_race, read_run, read_workspaces, read_sample = map(
+    _reader, (_STORED, _RACE, _RUN, _WORKSPACES, _SAMPLE)
+)
+write_run, write_sample, _write_stored, _write_race, _write_workspaces = map(
+    _writer, (_RUN, _SAMPLE, _STORED, _RACE, _WORKSPACES)
 )
 
 
@@ -165,5 +167,5 @@ def pack_race(race: Race) -> None:
 
 
 @exact_kernel
-def pack_rooms(rooms: Rooms) -> None:
-    _write_rooms(rooms.words, rooms)
+def pack_workspaces(workspaces: Workspaces) -> None:
+    _write_workspaces(workspaces.words, workspaces)

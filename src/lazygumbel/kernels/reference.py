@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels import batches
-from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, Wanted, Weighed
+from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, SampleEstimate, Wanted
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -40,10 +40,10 @@ from lazygumbel.kernels.types import (
     Coded,
     Outlook,
     Race,
-    Rooms,
     Run,
     Stored,
     Theta,
+    Workspaces,
 )
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "draw_few",
     "encode_rows",
     "enter",
+    "estimate_from_sample",
     "find_first",
     "gather_dot",
     "interleave",
@@ -61,17 +62,17 @@ __all__ = [
     "move_codes",
     "open_race",
     "pack_race",
-    "pack_rooms",
     "pack_stored",
+    "pack_workspaces",
     "prepare",
     "race_thetas",
     "refine",
+    "run_helper",
     "sample_strata",
     "sample_theta",
     "sample_to",
     "scan",
     "score_wide",
-    "serve",
     "set_reference",
     "settle",
     "sum_pairs",
@@ -79,7 +80,6 @@ __all__ = [
     "temper",
     "top_rows",
     "top_theta",
-    "weigh_sample",
 ]
 
 Bytes = npt.NDArray[np.uint8]
@@ -215,19 +215,19 @@ def lookup_tables(
         padded[: len(rotated)] = rotated
         found[start : start + runs] = padded.reshape(runs, -1) @ codebook.T.astype(np.float64)
     lows, highs = found.min(axis=1), found.max(axis=1)
-    reach = max(float(-np.cumsum(lows).min()), float(np.cumsum(highs).max()), 0.0)
-    least = max(float((highs - lows).max()) / (_ENTRIES - 1), reach / _LARGEST_SUM, 1e-280)
+    peak = max(float(-np.cumsum(lows).min()), float(np.cumsum(highs).max()), 0.0)
+    least = max(float((highs - lows).max()) / (_ENTRIES - 1), peak / _LARGEST_SUM, 1e-280)
     exponent = float(np.ceil(np.log2(least) + np.log2(unit)))
     step = float(np.exp2(exponent - np.log2(unit)))
     numbers = (scrambled(seed, np.arange(found.size // 4)).view("<u2").reshape(found.shape) + 0.5) * 2.0**-16
     tables = np.floor((found - lows[:, None]) / step + numbers).astype(np.uint8)
     bases = float(lows[: parts[0]].sum()) / step, float(lows.sum()) / step
-    return tables, int(exponent), bases, reach / step
+    return tables, int(exponent), bases, peak / step
 
 
-def _forecast(coded: Coded, cells: Floats, scale: float, spread: float) -> tuple[Floats, float]:
+def _forecast(coded: Coded, cells: Floats, scale: float, pooled_sd: float) -> tuple[Floats, float]:
     """The logarithm of the mean weight of a row of each cell, as if logits in a cell were normal, and that of Z."""
-    deviations = coded.deviations * spread * scale
+    deviations = coded.deviations * pooled_sd * scale
     of_most, of_largest = deviations**2 / 2, deviations * coded.edges - coded.log_counts
     densities: Floats = cells * scale + np.where(deviations < coded.edges, of_most, of_largest)
     masses: Floats = densities + coded.log_counts
@@ -244,19 +244,19 @@ def prepare(
     projected = coded.projection @ vector
     axes, scores = projected[d : d + coded.axes].astype(np.float64), projected[d + coded.axes :]
     cells, norm = scores.astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
-    spread = float(np.sqrt(coded.around * norm**2 + (axes**2).sum()))
+    pooled_sd = float(np.sqrt(coded.around * norm**2 + (axes**2).sum()))
     turned = float(np.linalg.norm(projected[:d].astype(np.float64)))
     unit = max(UNIT * coded.gain * scale, 1e-280)
-    tables, exponent, bases, reach = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
+    tables, exponent, bases, peak = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
     rounding = np.sqrt(np.array(coded.parts)) * asked.rounding
     # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
-    reach = min(reach, coded.code_norm * turned * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
-    left = int(np.floor(np.log2(32767 / reach)))
-    facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), spread / max(norm, 1e-30)])
+    peak = min(peak, coded.code_norm * turned * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
+    left = int(np.floor(np.log2(32767 / peak)))
+    facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)])
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
     quantiles = _quantiles(coded, asked, turned)
     asked = asked._replace(slope=asked.slope * quantiles[0], far=asked.far if covered else 0.0)
-    levels, ceilings, log_z = _levels(coded, asked, cells, turned, spread)
+    levels, ceilings, log_z = _levels(coded, asked, cells, turned, pooled_sd)
     rights = left - exponent + coded.exponents.astype(np.int64)
     levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
     rights = np.clip(rights, _LEAST_SHIFT, 15)
@@ -289,7 +289,7 @@ def prepare(
             log_z / _LN2,
             float((cells.max() + norm * coded.largest_residual) * asked.scale),
             float(cells.max()),
-            spread,
+            pooled_sd,
             covered,
         ),
     )
@@ -303,19 +303,19 @@ def _quantiles(coded: Coded, asked: Asked, turned: float) -> tuple[float, float]
     return first, all_
 
 
-def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, spread: float) -> tuple[Bytes, Floats, float]:
+def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, pooled_sd: float) -> tuple[Bytes, Floats, float]:
     """How the ceilings of each cell are known, the coarsest way that is cheap enough; one ceiling for all of its rows;
     and log Z as it is expected."""
     scale = asked.scale * _LN2
-    densities, log_z = _forecast(coded, cells, scale, spread)
+    densities, log_z = _forecast(coded, cells, scale, pooled_sd)
     levels = np.full(len(cells), BYTES, dtype=np.uint8)
     for level in (FULL, SHORT):
-        unit = turned * scale / np.sqrt(max(coded.d - 1, 1))
-        sd: Floats = unit * coded.widths[level - SHORT]
+        per_width = turned * scale / np.sqrt(max(coded.d - 1, 1))
+        sd: Floats = per_width * coded.widths[level - SHORT]
         cost: Floats = densities - log_z + asked.slope * sd + asked.curvature * sd**2
-        cost += asked.order * (np.log(max(unit, 1e-300)) + coded.log_widths[level - SHORT])
+        cost += asked.order * (np.log(max(per_width, 1e-300)) + coded.log_widths[level - SHORT])
         levels[(cost < asked.limits[level]) & (sd <= asked.widest[level - SHORT])] = level
-    ceilings: Floats = (cells + asked.far * coded.deviations * spread) * scale
+    ceilings: Floats = (cells + asked.far * coded.deviations * pooled_sd) * scale
     if asked.far > 0:
         levels[ceilings - log_z < asked.limits[CELL]] = CELL
     return levels, ceilings, log_z
@@ -398,7 +398,7 @@ def _code_ceilings(run: Run, block: int, level: int) -> Ints:
     along = (scaled * gains + 2**14 >> 15) >> np.maximum(rights, 0)
     along = np.clip(along << np.maximum(-rights, 0), -32768, 32767)
     widths = sketch.widths[part, groups].astype(np.float64).repeat(GROUP)
-    bases = ceilings.scores[cells].astype(np.float64) + ceilings.spreads[part] * widths
+    bases = ceilings.scores[cells].astype(np.float64) + ceilings.margins[part] * widths
     return along + np.trunc(np.clip(bases, -32768, 32767)).astype(np.int64)
 
 
@@ -575,12 +575,12 @@ def pack_race(race: Race) -> None:
     """Likewise of the room of a race."""
 
 
-def pack_rooms(rooms: Rooms) -> None:
-    """Likewise of the rooms of several races."""
+def pack_workspaces(workspaces: Workspaces) -> None:
+    """Likewise of the workspaces of several races."""
 
 
-def serve(descriptor: int, desk: Ints) -> None:
-    """Take a share of the scans that are laid on a desk, whenever a byte comes through a pipe: see `sharing`. Here
+def run_helper(descriptor: int, mailbox: Ints) -> None:
+    """Take a share of the scans that are posted to a mailbox, whenever a byte comes through a pipe: see `sharing`. Here
     scans are not shared."""
 
 
@@ -590,9 +590,9 @@ def enter(
     vector: Vectors,
     seed: np.uint64,
     race: Race,
-    desk: Ints,  # noqa: ARG001  # nothing is shared here
+    mailbox: Ints,  # noqa: ARG001  # nothing is shared here
 ) -> tuple[Theta, Ceilings, Outlook]:
-    """Prepare and scan, after `open_race`; at a higher temperature if ceilings are out of range at this one. `desk` is
+    """Prepare and scan, after `open_race`; at a higher temperature if ceilings are out of range at this. `mailbox` is
     where a helper is met, if it is not empty."""
     theta, ceilings, outlook = prepare(stored.coded, vector, asked, 1.0, seed)
     scan(Run(stored.sketch, stored.rows, theta, ceilings, race), 0, len(race.sums))
@@ -621,20 +621,20 @@ def race_thetas(
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    rooms: Sequence[Rooms],  # noqa: ARG001
-    desk: Ints,
+    workspaces: Sequence[Workspaces],  # noqa: ARG001
+    mailbox: Ints,
     wanted: Wanted,
     found: Found,
 ) -> int:
     """Race some thetas of a batch, from the first of `thetas` to before the last, in every part; how many races were
-    broken off. In `rooms` compiled code keeps what it needs; here it is made anew."""
+    broken off. In `workspaces` compiled code keeps what it needs; here it is made anew."""
     undone = 0
     for p, held in enumerate(stored):
         for b in range(*thetas):
-            at, race = (p, b), Race.room(held)
+            at, race = (p, b), Race.allocate(held)
             first, last = (batch.ends[b - 1] if b else 0, batch.ends[b]) if len(batch.ends) else (0, 0)
             open_race(held, batch.excluded[first:last], race)
-            theta, ceilings, outlook = enter(held, asked, batch.thetas[b], batch.seeds[p, b, 0], race, desk)
+            theta, ceilings, outlook = enter(held, asked, batch.thetas[b], batch.seeds[p, b, 0], race, mailbox)
             run, drawn, time = Run(held.sketch, held.rows, theta, ceilings, race), 0, 0.0
             size = min(wanted.size, wanted.live - int(last - first)) if wanted.distinct else wanted.size
             found.values[p, b, size:] = -np.inf
@@ -798,11 +798,11 @@ def _widths(run: Run) -> Vectors:
     return found
 
 
-def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
-    """Score rows whose estimates have a larger standard deviation, unit * width, than is allowed by the first part of
+def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: float) -> bool:
+    """Score rows whose estimates have a larger standard deviation than is allowed by the first part of
     codes, or by all or bytes, if they may weigh `least` of all when they are three of these too low: a few of them
     could make a sum, and not be sampled. Then weights are summed up. False if there are too many."""
-    race, deviations = run.race, unit * _widths(run).astype(np.float64)
+    race, deviations = run.race, per_width * _widths(run).astype(np.float64)
     least = least * float(race.sums.sum())
     for block in range(len(race.weights)):
         rates, positions, all_ = rates_of(run, block), positions_of(run, block), deviations[block].repeat(GROUP)
@@ -819,7 +819,7 @@ def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float)
 
 
 def sample_to(
-    run: Run, unit: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
+    run: Run, per_width: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
 ) -> Sample:
     """As many rows as the law of the codes asks for to a relative error, or as a pilot sample does if that is much
     more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before. `rules` are the
@@ -829,15 +829,15 @@ def sample_to(
     """
     rel_err, most, widest = rules
     race, nothing = run.race, Sample.empty(0)
-    if not score_wide(run, unit, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
+    if not score_wide(run, per_width, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
         return nothing
     pilot = Sample.empty(_PILOT)
     sample_strata(run, seeds[1], 0, _PILOT, pilot)
-    found, rest = weigh_sample(pilot.ratios, pilot.widths, unit), float(race.ends[-1])
+    found, rest = estimate_from_sample(pilot.ratios, pilot.widths, per_width), float(race.ends[-1])
     total = float(race.state[MASS]) + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
-    variance = found.expected if found.spread <= _FAR_OFF * found.expected else found.spread
+    variance = found.expected if found.relative_variance <= _FAR_OFF * found.expected else found.relative_variance
     wanted = variance * (rest * found.mean / total / rel_err) ** 2
     if not wanted <= most:
         return nothing
@@ -852,43 +852,43 @@ def sample_theta(
     theta: tuple[Vectors, Ints],
     seeds: npt.NDArray[np.uint64],
     race: Race,
-    desk: Ints,
+    mailbox: Ints,
     rules: tuple[float, float, tuple[float, float]],
 ) -> Sampled:
     """From a theta, with slots that are excluded, to a sample for its sums: see `sample_to`, whose `rules` and further
     seeds these are. Without rows also where the scan had to be made at another temperature, so that weights are too
     coarse to sample by."""
     open_race(stored, theta[1], race)
-    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
+    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = Run(stored.sketch, stored.rows, facts, ceilings, race)
     set_reference(run, outlook)
-    unit = facts.turned * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
-    sample = sample_to(run, unit, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
-    return Sampled(sample, weigh_sample(sample.ratios, sample.widths, unit), facts.norm)
+    per_width = facts.turned * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
+    sample = sample_to(run, per_width, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
+    return Sampled(sample, estimate_from_sample(sample.ratios, sample.widths, per_width), facts.norm)
 
 
-def weigh_sample(ratios: Floats, widths: Vectors, unit: float) -> Weighed:
+def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> SampleEstimate:
     """Of a sample of pairs.
 
     A row is chosen in proportion to e^(y + error), so the relative second moment is a sum over pairs of rows of
     e^(y_i + y_j) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by Cauchy and Schwarz.
-    The standard deviation of a logit about its estimate is unit * width; weights in fixed point add a little.
+    The standard deviation of a logit about its estimate is per_width * width; weights in fixed point add a little.
     """
     if not ratios.any():
-        return Weighed(0.0, 0.0, 0.0, 0.0, 0.0)
+        return SampleEstimate(0.0, 0.0, 0.0, 0.0, 0.0)
     mean, count = float(ratios.mean()), len(ratios)
-    deviations = np.minimum(unit * widths.astype(np.float64), _LARGEST_DEVIATION)
+    deviations = np.minimum(per_width * widths.astype(np.float64), _LARGEST_DEVIATION)
     second_moment = ((1 + float(np.average(np.expm1(deviations**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
     pairs, fourth = float(between.sum()), float(np.square(between).sum())
     if fourth > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
         freedom = max(3 * pairs**2 / fourth, 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
-    spread, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
-    return Weighed(mean, spread, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
+    relative_variance, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
+    return SampleEstimate(mean, relative_variance, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
 
 
-def top_rows(run: Run, k: int, desk: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here
+def top_rows(run: Run, k: int, mailbox: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here
     """Positions of some rows, all of the best k among them whose ceilings reach the k-th largest logit, by the first
     part of codes and by all; and how many ceilings did. None if they do not fit in the room of certain rows."""
     blocks = range(len(run.race.weights))
@@ -906,8 +906,8 @@ def top_rows(run: Run, k: int, desk: Ints) -> tuple[Ints, int]:  # noqa: ARG001 
     return rows[there][reaching & (logits >= kth)], int(reaching.sum())
 
 
-def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, desk: Ints) -> tuple[Ints, int]:
+def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, mailbox: Ints) -> tuple[Ints, int]:
     """From a theta to its `top_rows`."""
     open_race(stored, np.empty(0, dtype=np.int64), race)
-    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
-    return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, desk)
+    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, mailbox)
+    return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, mailbox)

@@ -1,4 +1,4 @@
-"""The helper: a thread that sleeps in compiled code until it is called to its desk."""
+"""The helper: a thread that sleeps in compiled code until it is called to its mailbox."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ from lazygumbel.kernels.sharing import (
     look_at_calls,
     run_on,
     scan_pieces,
-    tell_awake,
+    set_awake,
     work_on,
 )
 from lazygumbel.kernels.strata import sample_upper
 from lazygumbel.kernels.top import find_upper
 
-__all__ = ["serve"]
+__all__ = ["run_helper"]
 
 _PATIENCE = 500_000
-"""Looks, a fraction of a millisecond, that a helper takes at its desk before it goes to sleep."""
+"""Looks, a fraction of a millisecond, that a helper takes at its mailbox before it goes to sleep."""
 
 _read: Any = ExternalFunction("read", types.int64(types.int32, types.voidptr, types.uint64))
 
@@ -44,25 +44,25 @@ def _address(_: Any, array: Any) -> Any:
 
 
 @maker
-def serve(descriptor: int, desk: npt.NDArray[np.int64]) -> None:
-    byte, seen = np.empty(1, dtype=np.int64), count_calls(desk)
+def run_helper(descriptor: int, mailbox: npt.NDArray[np.int64]) -> None:
+    byte, seen = np.empty(1, dtype=np.int64), count_calls(mailbox)
     while True:
-        # Who calls counts up first and looks then whether it is awake: either it is seen here, or the bell is rung.
-        if count_calls(desk) == seen and _read(np.int32(descriptor), _address(byte), np.uint64(1)) != 1:
+        # Who calls counts up first and looks then whether it is awake: either it is seen here, or the pipe wakes it.
+        if count_calls(mailbox) == seen and _read(np.int32(descriptor), _address(byte), np.uint64(1)) != 1:
             return
-        tell_awake(desk, 1)
+        set_awake(mailbox, 1)
         idle = 0
         while idle < _PATIENCE:
-            calls = look_at_calls(desk)
+            calls = look_at_calls(mailbox)
             idle = idle + 1 if calls == seen else 0
             seen = calls
-            if join(desk):
-                if work_on(desk) == SCAN:
-                    scan_pieces(run_on(desk), desk, False)
-                elif work_on(desk) == BEST:
-                    find_upper(run_on(desk), desk)
+            if join(mailbox):
+                if work_on(mailbox) == SCAN:
+                    scan_pieces(run_on(mailbox), mailbox, False)
+                elif work_on(mailbox) == BEST:
+                    find_upper(run_on(mailbox), mailbox)
                 else:
-                    sample_upper(run_on(desk), desk)
-                leave(desk)
+                    sample_upper(run_on(mailbox), mailbox)
+                leave(mailbox)
                 idle = 0
-        tell_awake(desk, 0)
+        set_awake(mailbox, 0)

@@ -1,7 +1,7 @@
-"""Work that two threads share over a desk: an array of whole numbers through which they meet.
+"""Work that two threads share through a mailbox: an array of whole numbers through which they meet.
 
-Who has work lays its run on the desk and opens it; a helper that is awake by then joins. Of a scan both claim pieces
-until there are none. Whoever comes late finds the desk closed, and nothing on it is touched: one who is through with
+Who has work posts its run and opens the mailbox; a helper that is awake by then joins. Of a scan both claim pieces
+until there are none. Whoever comes late finds the mailbox closed, and nothing in it is touched: one who is through with
 its own share closes it, and goes on only when a helper who has joined is through, too. Nothing here can fail, and the
 helper never asks for the interpreter's lock, which would cost both of them a tenth of a millisecond.
 """
@@ -17,35 +17,35 @@ from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.codes import scan
 from lazygumbel.kernels.decorators import maker, part
 from lazygumbel.kernels.packed import read_run, read_sample, write_run, write_sample
-from lazygumbel.kernels.types import AWAKE, CALLS, DESK, PACKED, Run
+from lazygumbel.kernels.types import AWAKE, CALLS, MAILBOX, PACKED, Run
 
 __all__ = [
-    "ASKED",
+    "ANSWER",
+    "ARGUMENT",
     "BEST",
-    "FOUND",
     "SAMPLE",
     "SCAN",
-    "close_desk",
+    "close_mailbox",
     "count_calls",
     "join",
-    "lay_sample",
     "leave",
     "look_at_calls",
-    "open_desk",
+    "open_mailbox",
+    "post_sample",
     "run_on",
     "sample_on",
     "scan_pieces",
     "scan_shared",
-    "tell_awake",
+    "set_awake",
     "work_on",
 ]
 
 _STATE, _CLAIMED, _WORK, _RUN = 1, 2, 3, 8
-"""Entries of a desk, beside `CALLS` and `AWAKE`; those between the last two are arguments and answers of the work."""
+"""Entries of a mailbox, beside `CALLS` and `AWAKE`; those between the last two are what work is given and finds."""
 _CLOSED, _OPEN, _JOINED = range(3)
 SCAN, BEST, SAMPLE = range(3)
 """Kinds of work."""
-ASKED, FOUND = 4, 5
+ARGUMENT, ANSWER = 4, 5
 """Entries for a number that work is about, and for the first of two that it finds."""
 _PIECE = 8
 """Chunks that are claimed together."""
@@ -87,96 +87,96 @@ def _look(_: Any, counters: Any, place: Any) -> Any:  # noqa: ARG001  # typed by
 
 
 @part
-def scan_pieces(run: Run, desk: _Ints, upwards: bool) -> None:
+def scan_pieces(run: Run, mailbox: _Ints, upwards: bool) -> None:
     """One thread goes upwards, the other downwards, so that either mostly writes what it wrote for the last theta:
     memory that another processor wrote takes longer to get than a scan."""
     chunks = run.race.sums.shape[0]
     pieces, mine = -(-chunks // _PIECE), 0
-    while _count_up(desk, _CLAIMED, 1) < pieces:
+    while _count_up(mailbox, _CLAIMED, 1) < pieces:
         first = _PIECE * (mine if upwards else pieces - 1 - mine)
         scan(run, first, min(first + _PIECE, chunks))
         mine += 1
 
 
 @part
-def open_desk(run: Run, desk: _Ints, work: int) -> None:
-    """Lay a run on a desk: whoever comes now helps with this work."""
-    write_run(desk[_RUN:], run)
-    desk[_CLAIMED], desk[_WORK] = 0, work
-    _swap(desk, _STATE, _CLOSED, _OPEN)
+def open_mailbox(run: Run, mailbox: _Ints, work: int) -> None:
+    """Post a run to a mailbox: whoever comes now helps with this work."""
+    write_run(mailbox[_RUN:], run)
+    mailbox[_CLAIMED], mailbox[_WORK] = 0, work
+    _swap(mailbox, _STATE, _CLOSED, _OPEN)
 
 
 @part
-def close_desk(desk: _Ints) -> bool:
+def close_mailbox(mailbox: _Ints) -> bool:
     """Let nobody join any more, and wait for a helper who has; whether there was one."""
-    if _swap(desk, _STATE, _OPEN, _CLOSED):
+    if _swap(mailbox, _STATE, _OPEN, _CLOSED):
         return False
-    while _look(desk, _STATE) == _JOINED:
+    while _look(mailbox, _STATE) == _JOINED:
         pass
     return True
 
 
 @part
-def join(desk: _Ints) -> bool:
+def join(mailbox: _Ints) -> bool:
     """Whether there is something to do, which is then for the helper."""
-    return _look(desk, _STATE) == _OPEN and _swap(desk, _STATE, _OPEN, _JOINED)
+    return _look(mailbox, _STATE) == _OPEN and _swap(mailbox, _STATE, _OPEN, _JOINED)
 
 
 @part
-def leave(desk: _Ints) -> None:
+def leave(mailbox: _Ints) -> None:
     """The helper has done its work."""
-    _swap(desk, _STATE, _JOINED, _CLOSED)
+    _swap(mailbox, _STATE, _JOINED, _CLOSED)
 
 
 @part
-def count_calls(desk: _Ints) -> int:
-    """How often a helper was called to this desk."""
-    return _count_up(desk, CALLS, 0)
+def count_calls(mailbox: _Ints) -> int:
+    """How often a helper was called to this mailbox."""
+    return _count_up(mailbox, CALLS, 0)
 
 
 @part
-def look_at_calls(desk: _Ints) -> int:
+def look_at_calls(mailbox: _Ints) -> int:
     """The same, perhaps of a moment ago."""
-    return _look(desk, CALLS)
+    return _look(mailbox, CALLS)
 
 
 @part
-def tell_awake(desk: _Ints, awake: int) -> None:
+def set_awake(mailbox: _Ints, awake: int) -> None:
     """Whether a helper need not be woken."""
-    _swap(desk, AWAKE, 1 - awake, awake)
+    _swap(mailbox, AWAKE, 1 - awake, awake)
 
 
 @maker
-def run_on(desk: _Ints) -> Run:
-    """What lies on a desk that was joined."""
-    return read_run(desk[_RUN:])
+def run_on(mailbox: _Ints) -> Run:
+    """The run in a mailbox that was joined."""
+    return read_run(mailbox[_RUN:])
 
 
 @part
-def lay_sample(sample: Sample, seed: np.uint64, desk: _Ints) -> None:
-    """Lay what is to be sampled on a desk, before it is opened."""
-    write_sample(desk[_RUN + PACKED :], sample)
-    desk[ASKED] = np.int64(seed)
+def post_sample(sample: Sample, seed: np.uint64, mailbox: _Ints) -> None:
+    """Post what is to be sampled to a mailbox, before it is opened."""
+    write_sample(mailbox[_RUN + PACKED :], sample)
+    mailbox[ARGUMENT] = np.int64(seed)
 
 
 @maker
-def sample_on(desk: _Ints) -> Sample:
+def sample_on(mailbox: _Ints) -> Sample:
     """What is to be sampled."""
-    return read_sample(desk[_RUN + PACKED :])
+    return read_sample(mailbox[_RUN + PACKED :])
 
 
 @part
-def work_on(desk: _Ints) -> int:
+def work_on(mailbox: _Ints) -> int:
     """Its kind."""
-    return desk[_WORK]
+    return mailbox[_WORK]
 
 
 @part
-def scan_shared(run: Run, desk: _Ints) -> None:
-    """Scan all chunks, with whoever comes to the desk; an empty one is for nobody."""
-    if desk.shape[0] < DESK:
+def scan_shared(run: Run, mailbox: _Ints) -> None:
+    """Scan all chunks, with whoever joins at the mailbox; an empty one is for nobody."""
+    if mailbox.shape[0] < MAILBOX:
         scan(run, np.int64(0), run.race.sums.shape[0])
         return
-    open_desk(run, desk, SCAN)
-    scan_pieces(run, desk, True)
-    close_desk(desk)
+    open_mailbox(run, mailbox, SCAN)
+    scan_pieces(run, mailbox, True)
+    close_mailbox(mailbox)

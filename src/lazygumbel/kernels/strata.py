@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel.kernels.batches import Sample, Weighed
+from lazygumbel.kernels.batches import Sample, SampleEstimate
 from lazygumbel.kernels.codes import largest_weight, level_of
 from lazygumbel.kernels.contest import enter, open_race, run_of, set_reference
 from lazygumbel.kernels.decorators import exact_kernel, helper, maker, part
@@ -23,15 +23,15 @@ from lazygumbel.kernels.race import (
     score,
     sum_chunk,
 )
-from lazygumbel.kernels.sharing import ASKED, SAMPLE, close_desk, lay_sample, open_desk, sample_on
+from lazygumbel.kernels.sharing import ARGUMENT, SAMPLE, close_mailbox, open_mailbox, post_sample, sample_on
 from lazygumbel.kernels.types import (
     BLOCK,
     BYTES,
     CHUNK,
-    DESK,
     FIXED_POINT,
     FULL,
     GROUP,
+    MAILBOX,
     MASS,
     REFERENCE,
     SHORT,
@@ -40,7 +40,7 @@ from lazygumbel.kernels.types import (
     Run,
 )
 
-__all__ = ["sample_strata", "sample_theta", "sample_to", "sample_upper", "score_wide", "weigh_sample"]
+__all__ = ["estimate_from_sample", "sample_strata", "sample_theta", "sample_to", "sample_upper", "score_wide"]
 
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
@@ -98,16 +98,16 @@ def _width(run: Run, block: int, group: int) -> float:
 
 @part
 def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Sample) -> None:
-    race, positions, ratios, stretch = run.race, sample.positions, sample.ratios, 1.0
+    race, positions, ratios, per_weight = run.race, sample.positions, sample.ratios, 1.0
     _choose_blocks(run, seed, first, last, sample)
     for k in range(first, last):
         prefetch(race.ceilings, positions[min(k + _BLOCKS_AHEAD, last - 1)])
         block = positions[k]
         if run.ceilings.power != 1.0:  # a block may weigh more than its rows
-            stretch = block_rate(run, block) / race.weights[block]
-        lane = row_at(run, block, ratios[k] * stretch)
+            per_weight = block_rate(run, block) / race.weights[block]
+        lane = row_at(run, block, ratios[k] * per_weight)
         sample.widths[k] = _width(run, block, lane // GROUP)
-        positions[k], ratios[k] = position_of(run.sketch, block, lane), rate_at(run, block, lane) / stretch
+        positions[k], ratios[k] = position_of(run.sketch, block, lane), rate_at(run, block, lane) / per_weight
         prefetch(run.rows.rows, positions[k])
         if k >= first + _AHEAD:
             sample.logits[k - _AHEAD] = score(run, positions[k - _AHEAD])
@@ -118,7 +118,7 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
 
 
 @part
-def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float) -> bool:
+def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: float) -> bool:
     race, sketch, levels = run.race, run.sketch, run.ceilings.levels
     add_up(race)
     least *= race.ends[-1]
@@ -126,11 +126,13 @@ def score_wide(run: Run, unit: float, widest: tuple[float, float], least: float)
         level = levels[cell]
         part, largest = min(int(level), FULL) - SHORT, sketch.largest
         # A block with rows of two cells may be looked at more closely than this one asks for.
-        narrow = unit * largest[part, cell] <= widest[part] and unit * largest[FULL - SHORT, cell] <= widest[1]
+        narrow = (
+            per_width * largest[part, cell] <= widest[part] and per_width * largest[FULL - SHORT, cell] <= widest[1]
+        )
         if level == BYTES or not narrow:
             for place in range(sketch.starts[cell], sketch.starts[cell + 1]):
                 block = place // 2
-                deviation, most = unit * _width(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]
+                deviation, most = per_width * _width(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]
                 small = least * np.exp(-_TOO_LOW * deviation)
                 if deviation > most and not _score_group(run, block, place % 2, small):
                     return False
@@ -152,12 +154,14 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
 
 
 @part
-def weigh_sample(ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], unit: float) -> tuple[float, ...]:
-    """What `Weighed` has, without names: see `boxing`."""
+def estimate_from_sample(
+    ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], per_width: float
+) -> tuple[float, ...]:
+    """What `SampleEstimate` has, without names: see `boxing`."""
     total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
     for k in range(m):
-        deviation = min(unit * np.float64(widths[k]), _LARGEST)
+        deviation = min(per_width * np.float64(widths[k]), _LARGEST)
         total += ratios[k]
         squares += ratios[k] * ratios[k]
         excess = np.expm1(deviation * deviation)
@@ -186,59 +190,59 @@ def _upper(sample: Sample) -> int:
 
 
 @part
-def sample_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
+def sample_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
     """What a helper does."""
-    sample = sample_on(desk)
-    sample_strata(run, np.uint64(desk[ASKED]), _upper(sample), sample.positions.shape[0], sample)
+    sample = sample_on(mailbox)
+    sample_strata(run, np.uint64(mailbox[ARGUMENT]), _upper(sample), sample.positions.shape[0], sample)
 
 
 @part
-def _sample_shared(run: Run, seed: np.uint64, sample: Sample, desk: npt.NDArray[np.int64]) -> None:
-    """All of a sample, with whoever comes to the desk: in halves also without, for the same rows to the last bit."""
-    shared, half = desk.shape[0] == DESK, _upper(sample)
+def _sample_shared(run: Run, seed: np.uint64, sample: Sample, mailbox: npt.NDArray[np.int64]) -> None:
+    """All of a sample, with whoever joins at the mailbox: in halves also without, for the same rows to the last bit."""
+    shared, half = mailbox.shape[0] == MAILBOX, _upper(sample)
     if shared:
-        lay_sample(sample, seed, desk)
-        open_desk(run, desk, SAMPLE)
+        post_sample(sample, seed, mailbox)
+        open_mailbox(run, mailbox, SAMPLE)
     sample_strata(run, seed, np.int64(0), half, sample)
-    if not (shared and close_desk(desk)):
+    if not (shared and close_mailbox(mailbox)):
         sample_strata(run, seed, half, sample.positions.shape[0], sample)
 
 
 @maker
 def sample_to(
     run: Run,
-    unit: float,
+    per_width: float,
     rules: tuple[float, float, tuple[float, float]],
     seeds: npt.NDArray[np.uint64],
-    desk: npt.NDArray[np.int64],
+    mailbox: npt.NDArray[np.int64],
 ) -> tuple[Any, ...]:
     """A sample, without names: see `boxing`."""
     rel_err, most, widest = rules
-    nothing = _room(np.int64(0))
-    if not score_wide(run, unit, widest, _SMALL * rel_err):
+    nothing = _allocate(np.int64(0))
+    if not score_wide(run, per_width, widest, _SMALL * rel_err):
         return nothing
     race = run.race
     rest = race.ends[-1]
     if not 0.0 < rest < np.inf:
         return nothing
-    pilot = Sample(*_room(np.int64(_PILOT)))
+    pilot = Sample(*_allocate(np.int64(_PILOT)))
     sample_strata(run, seeds[1], np.int64(0), pilot.positions.shape[0], pilot)
-    found = Weighed(*weigh_sample(pilot.ratios, pilot.widths, unit))
+    found = SampleEstimate(*estimate_from_sample(pilot.ratios, pilot.widths, per_width))
     total = race.state[MASS] + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
-    variance = found.expected if found.spread <= _FAR_OFF * found.expected else found.spread
+    variance = found.expected if found.relative_variance <= _FAR_OFF * found.expected else found.relative_variance
     wanted = variance * (rest * found.mean / total / rel_err) ** 2
     if not wanted <= most:
         return nothing
     count = 2 * int(np.ceil(max(wanted, _LEAST) / 2.0))
-    sample = _room(count)
-    _sample_shared(run, seeds[2], Sample(*sample), desk)
+    sample = _allocate(count)
+    _sample_shared(run, seeds[2], Sample(*sample), mailbox)
     return sample
 
 
 @maker
-def _room(count: int) -> tuple[Any, ...]:
+def _allocate(count: int) -> tuple[Any, ...]:
     return np.empty(count, dtype=np.int64), np.empty(count), np.empty(count), np.empty(count, dtype=np.float32)
 
 
@@ -249,16 +253,16 @@ def sample_theta(
     theta: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
     seeds: npt.NDArray[np.uint64],
     race_words: npt.NDArray[np.int64],
-    desk: npt.NDArray[np.int64],
+    mailbox: npt.NDArray[np.int64],
     rules: tuple[float, float, tuple[float, float]],
 ) -> tuple[Any, Any, float]:
     """What `Sampled` has, without names: see `boxing`."""
     stored, race = read_stored(stored_words), read_race(race_words)
     open_race(stored, theta[1], race)
-    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, desk)
+    facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = run_of(stored, facts, ceilings, race)
     set_reference(run, Outlook(*outlook))
-    unit = run.theta.turned * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
+    per_width = run.theta.turned * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
     # At another temperature weights are too coarse to sample by.
-    sample = sample_to(run, unit, rules, seeds, desk) if run.ceilings.power == 1.0 else _room(np.int64(0))
-    return sample, weigh_sample(sample[2], sample[3], unit), run.theta.norm
+    sample = sample_to(run, per_width, rules, seeds, mailbox) if run.ceilings.power == 1.0 else _allocate(np.int64(0))
+    return sample, estimate_from_sample(sample[2], sample[3], per_width), run.theta.norm

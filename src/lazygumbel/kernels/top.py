@@ -15,14 +15,14 @@ from lazygumbel.kernels.lookups import lanes_reaching
 from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.race import position_of, score
-from lazygumbel.kernels.sharing import ASKED, BEST, FOUND, close_desk, open_desk
+from lazygumbel.kernels.sharing import ANSWER, ARGUMENT, BEST, close_mailbox, open_mailbox
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
-    DESK,
     FLOOR,
     FULL,
     GROUP,
+    MAILBOX,
     SHORT,
     TOP,
     UNIT,
@@ -150,7 +150,7 @@ def _upper(run: Run) -> tuple[int, int]:
 
 @maker
 def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
-    """The same, or _LOST if there is no memory: who works with another has to come back to the desk."""
+    """The same, or _LOST if there is no memory: who works with another has to close the mailbox."""
     try:
         return _find(run, k, first, last, room)
     except Exception:
@@ -158,26 +158,26 @@ def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) ->
 
 
 @maker
-def find_upper(run: Run, desk: npt.NDArray[np.int64]) -> None:
+def find_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
     """What a helper does."""
     middle, half = _upper(run)
-    found = _try_find(run, desk[ASKED], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
-    desk[FOUND], desk[FOUND + 1] = found
+    found = _try_find(run, mailbox[ARGUMENT], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
+    mailbox[ANSWER], mailbox[ANSWER + 1] = found
 
 
 @maker
-def top_rows(run: Run, k: int, desk: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+def top_rows(run: Run, k: int, mailbox: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     race, blocks, room = run.race, run.race.weights.shape[0], run.race.positions.shape[0]
     middle, half, above = blocks, room, 0
-    if desk.shape[0] == DESK:
+    if mailbox.shape[0] == MAILBOX:
         middle, half = _upper(run)
-        desk[ASKED] = k
-        open_desk(run, desk, BEST)
+        mailbox[ARGUMENT] = k
+        open_mailbox(run, mailbox, BEST)
     below, looked = _try_find(run, k, np.int64(0), middle, (np.int64(0), half))
     if middle < blocks:
         above, more = _LOST, 0
-        if close_desk(desk):
-            above, more = desk[FOUND], desk[FOUND + 1]
+        if close_mailbox(mailbox):
+            above, more = mailbox[ANSWER], mailbox[ANSWER + 1]
         if above == _LOST:
             above, more = _try_find(run, k, middle, blocks, (half, room))
         looked += more
@@ -197,9 +197,9 @@ def top_theta(
     vector: npt.NDArray[np.float32],
     k: int,
     race_words: npt.NDArray[np.int64],
-    desk: npt.NDArray[np.int64],
+    mailbox: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], int]:
     stored, race = read_stored(stored_words), read_race(race_words)
     open_race(stored, np.empty(0, dtype=np.int64), race)
-    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, desk)
-    return top_rows(run_of(stored, theta, ceilings, race), k, desk)
+    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, mailbox)
+    return top_rows(run_of(stored, theta, ceilings, race), k, mailbox)

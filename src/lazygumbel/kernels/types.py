@@ -20,7 +20,6 @@ __all__ = [
     "CELL",
     "CHUNK",
     "COUNT",
-    "DESK",
     "DEVIATIONS",
     "FIXED_POINT",
     "FLOOR",
@@ -28,6 +27,7 @@ __all__ = [
     "GAINS",
     "GROUP",
     "LEAST_DEVIATION",
+    "MAILBOX",
     "MASS",
     "PACKED",
     "REFERENCE",
@@ -45,12 +45,12 @@ __all__ = [
     "Coded",
     "Outlook",
     "Race",
-    "Rooms",
     "Rows",
     "Run",
     "Sketch",
     "Stored",
     "Theta",
+    "Workspaces",
 ]
 
 BLOCK = 64
@@ -72,8 +72,8 @@ FIXED_POINT = 0.0013
 ROUNDED = 3.0
 """Units that a ceiling may lose to rounding: of gains, of their product with a sum, and of what is added to it."""
 
-CALLS, AWAKE, DESK = 0, 7, 1536
-"""Entries of a desk: how often a helper was called to it, and whether it is awake; and how many there are: see
+CALLS, AWAKE, MAILBOX = 0, 7, 1536
+"""Entries of a mailbox: how often a helper was called to it, and whether it is awake; and how many there are: see
 `sharing`."""
 PACKED = 512
 """Words that a packed tuple fits in: see `packed`."""
@@ -160,7 +160,7 @@ class Theta(NamedTuple):
 class Ceilings(NamedTuple):
     """A query as codes are scanned with it.
 
-    With t = sum of looked-up entries - centre, a ceiling is gain t 2^left / 2^15 / 2^right + score + spread width, in
+    With t = sum of looked-up entries - centre, a ceiling is gain t 2^left / 2^15 / 2^right + score + margin width, in
     units: whole numbers but for the last two. The scan may be at a higher temperature than the race, which takes its
     weights to the `power`; `shift` is what was taken off the ceilings of the scan, so that they stay in range.
     """
@@ -176,8 +176,8 @@ class Ceilings(NamedTuple):
     far: npt.NDArray[np.float64]
     """The weight of the one ceiling of the rows of each cell of level `CELL`."""
     centres: tuple[int, int]
-    """For the first part of codes, and for all; likewise the spreads."""
-    spreads: tuple[float, float]
+    """For the first part of codes, and for all; likewise the margins."""
+    margins: tuple[float, float]
     left: int
     power: float
     shift: float
@@ -251,7 +251,7 @@ class Asked(NamedTuple):
     """Below these the logarithm of that, in units of Z, is cheap enough for one ceiling a cell, for the first part of
     codes, and for all; beyond the last ceilings are by bytes. Infinite limits choose one of them for all."""
     known: npt.NDArray[np.float64]
-    """Lowest and highest |theta| scale, best score and spread over |theta|, for which `far` was measured, (2, 3)."""
+    """Ranges of |theta| scale, best score and `pooled_sd` over |theta|, for which `far` was measured, (2, 3)."""
 
 
 class Stored(NamedTuple):
@@ -277,7 +277,7 @@ class Outlook(NamedTuple):
     """An upper bound of every logit."""
     best: float
     """The largest inner product with the mean of a cell."""
-    spread: float
+    pooled_sd: float
     """The root of theta' W theta, W the pooled covariance of residuals, of trace one."""
     far: bool
     """Whether cells may have one ceiling: theta is like those that was measured for."""
@@ -313,7 +313,7 @@ class Race(NamedTuple):
     """All of this once more, as compiled code has it: see `packed`."""
 
     @classmethod
-    def room(cls, stored: Stored) -> "Race":
+    def allocate(cls, stored: Stored) -> "Race":
         """For the races of an index, one after the other; not packed yet."""
         blocks, certain = len(stored.alive), len(stored.rows.rows) // 8 + 256
         chunks = -(-blocks // CHUNK)
@@ -331,7 +331,7 @@ class Race(NamedTuple):
         )
 
 
-class Rooms(NamedTuple):
+class Workspaces(NamedTuple):
     """Room for the races of some thetas whose scans are made together, block by block."""
 
     races: npt.NDArray[np.int64]
@@ -353,7 +353,7 @@ class Rooms(NamedTuple):
     """Room for all of this, packed."""
 
     @classmethod
-    def of(cls, races: Sequence["Race"], cells: int, codes: int, d: int) -> "Rooms":
+    def of(cls, races: Sequence["Race"], cells: int, codes: int, d: int) -> "Workspaces":
         """For an index with so many cells, codes a row and entries."""
         count = len(races)
         return cls(

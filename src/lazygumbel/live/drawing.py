@@ -22,7 +22,7 @@ from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Bounded, Query, Sampler
 from lazygumbel.methods.base import NOTHING
 from lazygumbel.methods.defaults import default_sampler
-from lazygumbel.methods.racing import Heat, Rules, in_turns, seeds_of
+from lazygumbel.methods.racing import RaceBatch, Rules, in_turns, seeds_of
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Naming, Reason
 from lazygumbel.rows.exclusions import exclusions
@@ -105,9 +105,9 @@ class LiveDistribution(MergedDistribution):
         coded = [part.shown for part in parts if isinstance(part.shown, PartitionIndex)]
         query = Query(coded[0], thetas, self.temperature, (NOTHING,) * len(thetas))
         few = self._few(seeds[-1, :, 0])
-        heat = Heat.of(coded, query, rules, seeds, more=0 if few is None else 1)
-        found, fired = heat.found, Fired.room(len(thetas), rules.size)
-        in_turns(heat, None if few is None else lambda first, last: kernels.draw_few(few, (first, last), found))
+        races = RaceBatch.of(coded, query, rules, seeds, more=0 if few is None else 1)
+        found, fired = races.found, Fired.allocate(len(thetas), rules.size)
+        in_turns(races, None if few is None else lambda first, last: kernels.draw_few(few, (first, last), found))
         kernels.find_first(found, fired)
         ids, values, rows = np.empty_like(fired.parts), fired.values, fired.rows
         for p in set(fired.parts.ravel().tolist()):
@@ -115,7 +115,7 @@ class LiveDistribution(MergedDistribution):
             ids[here] = parts[p].stored_ids[fired.positions[here]]
         reasons, bound = np.full(len(thetas), Reason.CEILINGS.code, dtype=np.int8), np.full(len(thetas), rules.delta)
         for b in np.flatnonzero(fired.undone).tolist():
-            every = [heat.finished(b, p) for p in range(len(coded))]
+            every = [races.finished(b, p) for p in range(len(coded))]
             ends = [(part.ids[one.ids], one.values) for part, one in zip(parts, every, strict=False)]
             if few is not None:
                 ends.append((parts[-1].stored_ids[found.positions[-1, b]], found.values[-1, b]))

@@ -24,7 +24,7 @@ __all__ = [
     "LEAST_DELTA",
     "LN2",
     "Drawn",
-    "Heat",
+    "RaceBatch",
     "Rules",
     "ceilings_of",
     "for_each_theta",
@@ -78,7 +78,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Heat:
+class RaceBatch:
     """The races of a batch over an index, or over several that share rotation and codebooks, ready to be run."""
 
     indexes: Sequence[PartitionIndex]
@@ -98,7 +98,7 @@ class Heat:
         rules: Rules,
         seeds: npt.NDArray[np.uint64],
         more: int = 0,
-    ) -> "Heat":
+    ) -> "RaceBatch":
         """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads. There is
         room for what is found in `more` parts that are not raced over."""
         delta, calibration, size, distinct = rules
@@ -114,7 +114,7 @@ class Heat:
             indexes[0].asked(query.temperature, delta=delta, size=size, calibration=calibration),
             Batch(query.thetas, seeds, excluded, ends),
             wanted,
-            Found.room(len(indexes) + more, query.size, wanted.size),
+            Found.allocate(len(indexes) + more, query.size, wanted.size),
         )
 
     @property
@@ -122,13 +122,13 @@ class Heat:
         """Whether a helper should share the scan."""
         return self.rules.calibration is None and self.indexes[0].shares(self.query.size)
 
-    def run(self, first: int, last: int, desk: Ints) -> int:
+    def run(self, first: int, last: int, mailbox: Ints) -> int:
         """The races of some thetas, on this thread and that of a helper; how many were broken off."""
         indexes = self.indexes
-        taken = [index.take_rooms(last - first) for index in indexes]
-        stored, rooms = [index.stored for index in indexes], [room for room, _ in taken]
+        taken = [index.take_workspaces(last - first) for index in indexes]
+        stored, workspaces = [index.stored for index in indexes], [workspace for workspace, _ in taken]
         parts = self.asked, self.batch, (first, last)
-        undone = kernels.race_thetas(stored, *parts, rooms, desk, self.wanted, self.found)
+        undone = kernels.race_thetas(stored, *parts, workspaces, mailbox, self.wanted, self.found)
         for index, one in zip(indexes, taken, strict=True):
             index.give_back(one)
         return undone
@@ -167,13 +167,13 @@ class Heat:
 def race(index: PartitionIndex, query: Query, rules: Rules, rng: np.random.Generator) -> Drawn:
     """Race every theta of a query. Distinct rows are one more than asked for, or of value minus infinity if there are
     no more."""
-    heat = Heat.of((index,), query, rules, seeds_of(rng.bytes(24 * query.size), 1))
-    undone, drawn = in_turns(heat), heat.drawn()
+    races = RaceBatch.of((index,), query, rules, seeds_of(rng.bytes(24 * query.size), 1))
+    undone, drawn = in_turns(races), races.drawn()
     if undone:
         drawn = drawn._replace(rows=drawn.rows.copy(), grounds=drawn.grounds.copy(), bound=drawn.bound.copy())
-        wanted = heat.wanted.size
-        for b in np.flatnonzero(heat.found.counts[DRAWN, 0] < wanted).tolist():
-            one = heat.finished(b)
+        wanted = races.wanted.size
+        for b in np.flatnonzero(races.found.counts[DRAWN, 0] < wanted).tolist():
+            one = races.finished(b)
             drawn.ids[: len(one.ids), b], drawn.values[: len(one.ids), b] = one.ids, one.values
             drawn.rows[b], drawn.grounds[b], drawn.bound[b] = one.rows, one.grounds, one.bound
     return drawn
@@ -184,20 +184,20 @@ def seeds_of(entropy: bytes, parts: int) -> npt.NDArray[np.uint64]:
     return np.frombuffer(bytearray(entropy), dtype=np.uint64).reshape(parts, -1, 3)
 
 
-def in_turns(heat: Heat, before: Callable[[int, int], None] | None = None) -> int:
+def in_turns(races: RaceBatch, before: Callable[[int, int], None] | None = None) -> int:
     """Run all races, on threads if thetas are many; `before` is called with the first and the last of every turn. How
     many were broken off."""
 
     def turn(first: int, last: int) -> int:
-        desk = call_helper(heat.shares)
+        mailbox = call_helper(races.shares)
         try:
             if before is not None:
                 before(first, last)
-            return heat.run(first, last, desk)
+            return races.run(first, last, mailbox)
         finally:
-            let_go(desk)
+            let_go(mailbox)
 
-    thetas = heat.query.size
+    thetas = races.query.size
     if thetas == 1:
         return turn(0, 1)
     starts = range(0, thetas, _THETAS_AT_ONCE)

@@ -64,14 +64,14 @@ def sum_theta(
     asked = index.estimate(query.temperature, for_sums(features.d, index.parts, rel_err))
     theta, rules = (query.thetas[b], index.slots(query.excluded[b])), (rel_err, _DENSE_SHARE * features.n, WIDEST)
     numbers = np.array(seeds, dtype=np.uint64)
-    desk = call_helper(index.shares(query.size))
+    mailbox = call_helper(index.shares(query.size))
     try:
         race = index.take_race()
-        sampled = kernels.sample_theta(index.stored, asked, theta, numbers, race, desk, rules)
+        sampled = kernels.sample_theta(index.stored, asked, theta, numbers, race, mailbox, rules)
         summed = _weigh(index, query, b, race, sampled, f) if len(sampled.sample.ratios) else None
         index.give_back_race(race)
     finally:
-        let_go(desk)
+        let_go(mailbox)
     return summed or _summed_densely(query, b, f)
 
 
@@ -79,7 +79,7 @@ def _weigh(
     index: PartitionIndex, query: Query, b: int, race: Race, sampled: Sampled, f: Function | None
 ) -> Summed | None:
     """Sums over certain rows and, as a sample tells, over the others; None if it does not tell."""
-    features, sample, (mean, _, variance, allowed, _) = query.features, sampled.sample, sampled.weighed
+    features, sample, (mean, _, variance, allowed, _) = query.features, sampled.sample, sampled.estimate
     rest = float(race.ends[-1])
     total = float(race.state[MASS]) + rest * mean
     if not (_LEAST_MASS < total < inf and isfinite(variance)):

@@ -12,7 +12,7 @@ __all__ = ["Calibration", "features_of"]
 class Calibration:
     """Cells expected to be far below Z have one ceiling, `far` standard deviations above the mean logit of their rows.
 
-    `low` and `high` are the ranges of |theta| / temperature, of the best cell's score and of the spread within cells,
+    `low` and `high` are the ranges of |theta| / temperature, of the best cell's score and of `pooled_sd`,
     both over |theta|, that were calibrated on.
     """
 
@@ -56,4 +56,4 @@ class Calibration:
 
 def features_of(scale: float, norm: float, outlook: Outlook) -> tuple[float, float, float]:
     """What thetas are told apart by."""
-    return scale, outlook.best / max(norm, 1e-30), outlook.spread / max(norm, 1e-30)
+    return scale, outlook.best / max(norm, 1e-30), outlook.pooled_sd / max(norm, 1e-30)

@@ -82,10 +82,10 @@ class Forecast(NamedTuple):
     """Standard deviation of estimates of each cell, in nats, of a code with an error as large as itself, (cells,)."""
 
     @classmethod
-    def of(cls, counts: Floats, scores: Floats, residuals: Floats, spreads: Floats, unit: float) -> "Forecast":
+    def of(cls, counts: Floats, scores: Floats, residuals: Floats, pooled_sds: Floats, unit: float) -> "Forecast":
         """By logits of means, (thetas, cells), typical norms of residuals, (cells,), and deviations of logits for
         residuals of norm one, (thetas,)."""
-        deviations, edges = spreads[:, None] * residuals, np.sqrt(2 * np.log(counts))
+        deviations, edges = pooled_sds[:, None] * residuals, np.sqrt(2 * np.log(counts))
         excess = np.where(deviations < edges, deviations**2 / 2, deviations * edges - np.log(counts))
         masses = scores + excess + np.log(counts)
         return cls(counts, scores + excess - np.logaddexp.reduce(masses, axis=1, keepdims=True), unit * residuals)

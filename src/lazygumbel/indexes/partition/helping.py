@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel.kernels.types import AWAKE, CALLS, DESK
+from lazygumbel.kernels.types import AWAKE, CALLS, MAILBOX
 
 __all__ = ["call_helper", "let_go"]
 
@@ -26,37 +26,37 @@ _NOBODY: Ints = np.empty(0, dtype=np.int64)
 
 class _Helper:
     def __init__(self) -> None:
-        self.desk: Ints = np.zeros(DESK, dtype=np.int64)
+        self.mailbox: Ints = np.zeros(MAILBOX, dtype=np.int64)
         self.lock = Lock()
         # First it is called in vain: a process that forks while another thread compiles cannot compile any more.
-        asleep, bell = os.pipe()
-        os.close(bell)
-        kernels.serve(asleep, self.desk)
+        asleep, waker = os.pipe()
+        os.close(waker)
+        kernels.run_helper(asleep, self.mailbox)
         os.close(asleep)
-        asleep, self._bell = self.pipe = os.pipe()
-        os.set_blocking(self._bell, False)
-        Thread(target=kernels.serve, args=(asleep, self.desk), name="lazygumbel-helper", daemon=True).start()
+        asleep, self._waker = self.pipe = os.pipe()
+        os.set_blocking(self._waker, False)
+        Thread(target=kernels.run_helper, args=(asleep, self.mailbox), name="lazygumbel-helper", daemon=True).start()
 
     def call(self) -> None:
-        self.desk[CALLS] += 1
-        if not self.desk[AWAKE]:
+        self.mailbox[CALLS] += 1
+        if not self.mailbox[AWAKE]:
             with suppress(BlockingIOError):  # it was called thousands of times, and has not come yet
-                os.write(self._bell, b"!")
+                os.write(self._waker, b"!")
 
 
 def call_helper(shared: bool) -> Ints:
-    """The desk at which the helper is awaited until `let_go`; one for nobody if it is not to share, or helps another
+    """The mailbox at which the helper is awaited until `let_go`; one for nobody if it is not to share, or helps another
     thread."""
     helper = _helper() if shared else None
     if helper is None or not helper.lock.acquire(blocking=False):
         return _NOBODY
     helper.call()
-    return helper.desk
+    return helper.mailbox
 
 
-def let_go(desk: Ints) -> None:
+def let_go(mailbox: Ints) -> None:
     """The helper is not awaited any more."""
-    if len(desk):
+    if len(mailbox):
         _helper().lock.release()
 
 

@@ -47,10 +47,10 @@ from lazygumbel.kernels.types import (
     Coded,
     Outlook,
     Race,
-    Rooms,
     Rows,
     Run,
     Stored,
+    Workspaces,
 )
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
@@ -58,13 +58,12 @@ from lazygumbel.rows.features import Features, Source
 
 __all__ = ["Entered", "Foresight", "PartitionIndex"]
 
-Floats = npt.NDArray[np.float64]
 
 _SLACK = 2e-5
 """Rounding of float32 in estimates, in units of |theta| and the largest norm."""
 _SPARE = 8
 """Races whose room is kept for the next."""
-_OF_THIS_PROCESS = "stored", "_spare", "_spare_rooms"
+_OF_THIS_PROCESS = "stored", "_spare", "_spare_workspaces"
 """What holds addresses, and is made anew for a copy."""
 _TOGETHER, _CACHED = 8, 2**25
 """Thetas of a batch that are scanned together, if there are more bytes of codes than caches may hold."""
@@ -114,7 +113,7 @@ class PartitionIndex:
         self.alive = self.layout.alive()
         """A bit for each slot that holds a row."""
         self.calibration: Calibration | None = None
-        self._forget_rooms()
+        self._forget_workspaces()
         sketch = coding.sketch
         groups = np.maximum(np.bincount(sketch.cells, minlength=len(cells.means)), 1)
         means = np.stack([np.bincount(sketch.cells, widths, len(groups)) / groups for widths in sketch.widths])
@@ -162,7 +161,7 @@ class PartitionIndex:
         shared.flags.writeable = False
         other.__dict__.pop("stored", None)
         other._coded = self._coded._replace(cells_of_build=shared)
-        other._forget_rooms()
+        other._forget_workspaces()
         return other
 
     @property
@@ -231,13 +230,13 @@ class PartitionIndex:
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             vector = search.vectors[b]
             norm = sqrt(float(np.einsum("d,d->", turned[b], turned[b], dtype=np.float64)))
-            asked, desk = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
+            asked, mailbox = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
             try:
                 race = self.take_race()
-                positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, desk)
+                positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, mailbox)
                 self.give_back_race(race)
             finally:
-                let_go(desk)
+                let_go(mailbox)
             if not len(positions):  # there was no room for all that might be among the best
                 rows[b] = self.features.n
                 found = ExactIndex(self.features).top_k(vector, search.k)
@@ -278,7 +277,7 @@ class PartitionIndex:
         """The same index with another calibration, or with none."""
         other = copy(self)
         other.calibration = calibration
-        other._forget_rooms()
+        other._forget_workspaces()
         return other
 
     def without(self, ids: npt.NDArray[np.int64]) -> Self:
@@ -303,7 +302,7 @@ class PartitionIndex:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""
         asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)._replace(far=far)
         facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, 1.0, np.uint64(0))
-        deviations = self._coded.deviations * outlook.spread / temperature
+        deviations = self._coded.deviations * outlook.pooled_sd / temperature
         return Foresight(ceilings.levels == CELL, facts.cells / temperature + far * deviations, facts.norm, outlook)
 
     def shares(self, thetas: int) -> bool:
@@ -330,13 +329,13 @@ class PartitionIndex:
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
         number = np.uint64(seed)
-        with self.room() as race:
+        with self.workspace() as race:
             kernels.open_race(self.stored, excluded, race)
-            desk = call_helper(shared)
+            mailbox = call_helper(shared)
             try:
-                facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, desk)
+                facts, ceilings, outlook = kernels.enter(self.stored, asked, theta, number, race, mailbox)
             finally:
-                let_go(desk)
+                let_go(mailbox)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
     def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -344,7 +343,7 @@ class PartitionIndex:
         return self.layout.slots(self.features.locate(ids)) if len(ids) else ids
 
     @contextmanager
-    def room(self) -> Generator[Race]:
+    def workspace(self) -> Generator[Race]:
         """Room for a race, for as long as a context lasts."""
         race = self.take_race()
         yield race
@@ -355,7 +354,7 @@ class PartitionIndex:
         try:
             return self._spare.pop()
         except IndexError:
-            race = Race.room(self.stored)
+            race = Race.allocate(self.stored)
             kernels.pack_race(race)
             return race
 
@@ -363,23 +362,23 @@ class PartitionIndex:
         """For the next: not after an interruption, which may leave it half open."""
         self._spare.append(race)
 
-    def take_rooms(self, thetas: int) -> tuple[Rooms, list[Race]]:
+    def take_workspaces(self, thetas: int) -> tuple[Workspaces, list[Race]]:
         """Room for the races of a part of a batch: of several at once, if codes have to come from memory."""
         together = min(thetas, _TOGETHER) if self.coding.sketch.codes.nbytes > _CACHED else 1
-        spare = self._spare_rooms.setdefault(together, deque[tuple[Rooms, list[Race]]](maxlen=_SPARE))
+        spare = self._spare_workspaces.setdefault(together, deque[tuple[Workspaces, list[Race]]](maxlen=_SPARE))
         try:
             return spare.pop()
         except IndexError:
-            races = [Race.room(self.stored) for _ in range(together)]
+            races = [Race.allocate(self.stored) for _ in range(together)]
             for race in races:
                 kernels.pack_race(race)
-            rooms = Rooms.of(races, self.cells, self.parts[1], self.features.d)
-            kernels.pack_rooms(rooms)
-            return rooms, races
+            workspaces = Workspaces.of(races, self.cells, self.parts[1], self.features.d)
+            kernels.pack_workspaces(workspaces)
+            return workspaces, races
 
-    def give_back(self, taken: tuple[Rooms, list[Race]]) -> None:
+    def give_back(self, taken: tuple[Workspaces, list[Race]]) -> None:
         """Likewise."""
-        self._spare_rooms[len(taken[1])].append(taken)
+        self._spare_workspaces[len(taken[1])].append(taken)
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -393,8 +392,8 @@ class PartitionIndex:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._forget_rooms()
+        self._forget_workspaces()
 
-    def _forget_rooms(self) -> None:
+    def _forget_workspaces(self) -> None:
         self._spare = deque[Race](maxlen=_SPARE)
-        self._spare_rooms: dict[int, deque[tuple[Rooms, list[Race]]]] = {}
+        self._spare_workspaces: dict[int, deque[tuple[Workspaces, list[Race]]]] = {}

@@ -32,21 +32,21 @@ _CELL_NUMBERS = 64_000
 _ROWS_PER_CELL = 512
 _CODE, _SCANNED = 0.0145, 0.18
 """To look up a code of a row, and what a row takes beside."""
-_CACHE, _CODE_IN_MEMORY = 2.0**24, 0.025
-"""Bytes of codes that caches may hold, and what a code takes where there are more."""
+_CACHE, _CODE_IN_MEMORY = 2.0**24, 0.035
+"""Bytes of codes that caches may hold, and what a code takes where there are more and two threads wait for memory."""
 _SHARED = 0.6
 """Of the time of a scan that two threads take: for one theta these share it, but not what follows."""
 _BYTE = 0.09
 """To score an entry of a row by its byte."""
-_PROPOSAL = 300.0
-"""To find a row that fires, and accept it or not."""
-_ROW, _ENTRY = 250.0, 0.2
+_PROPOSAL = 600.0
+"""To find a row that fires, and accept it or not; and the rows that a search for the best looks at for each of these."""
+_ROW, _ENTRY = 100.0, 0.1
 """To sample a row for a sum, and to read each of its entries."""
 _QUANTILE = 3.5
 WIDEST = 1.3, 0.7
 """Standard deviation of estimates by which rows are sampled for sums, in nats, of cells that matter little, by the
 first part of codes, and of others: with more, a few rows make the error."""
-_SUMS, _REL_ERR = 0.5, 0.01
+_SUMS, _REL_ERR = 0.7, 0.01
 """How often a sum to this relative error is asked for, compared with a draw."""
 
 

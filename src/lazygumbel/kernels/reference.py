@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from math import ceil, log2, sqrt
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels import batches
 from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, SampleEstimate, Wanted
+from lazygumbel.kernels.reference_layout import lay_out, lay_out_steps, read_laid_out
 from lazygumbel.kernels.types import (
     BIAS,
     BLOCK,
@@ -23,7 +23,6 @@ from lazygumbel.kernels.types import (
     GAINS,
     GROUP,
     LARGEST_BYTE,
-    LARGEST_STEPS,
     LEAST_DEVIATION,
     MASS,
     REFERENCE,
@@ -87,7 +86,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
 Vectors = npt.NDArray[np.float32]
-N = TypeVar("N", np.float32, np.int16)
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
@@ -267,10 +265,10 @@ def prepare(
     with np.errstate(over="ignore"):
         far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
     sd = turned / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
-    steps, byte_step, left_over = _lay_out_steps(vector)
+    steps, byte_step, left_over = lay_out_steps(vector)
     byte_error = coded.byte_error * norm + LARGEST_BYTE * float(np.sqrt(d)) * left_over
     return (
-        Theta(_lay_out(vector), steps, scores, norm, turned, asked.scale, byte_step, byte_error),
+        Theta(lay_out(vector), steps, scores, norm, turned, asked.scale, byte_step, byte_error),
         Ceilings(
             tables,
             (cells * scale * UNIT + added + rounded).astype(np.float32),
@@ -319,35 +317,6 @@ def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, pooled_sd:
     if asked.far > 0:
         levels[ceilings - log_z < asked.limits[CELL]] = CELL
     return levels, ceilings, log_z
-
-
-def _lay_out(vector: npt.NDArray[N], width: int = 16) -> npt.NDArray[N]:
-    """Whole vectors of so many, then one for the last columns with zeros for those before."""
-    whole = len(vector) - len(vector) % width
-    out = np.zeros(whole + width, dtype=vector.dtype)
-    out[:whole] = vector[:whole]
-    rest = len(vector) - whole
-    if not whole:
-        out[:rest] = vector
-    elif rest:
-        out[whole + width - rest :] = vector[whole:]
-    return out
-
-
-def _laid_out(held: npt.NDArray[N], d: int, width: int = 16) -> npt.NDArray[N]:
-    """The vector that was laid out."""
-    whole, rest = d - d % width, d % width
-    tail = held[:rest] if not whole else held[whole + width - rest : whole + width]
-    return np.concatenate([held[:whole], tail])
-
-
-def _lay_out_steps(vector: Vectors) -> tuple[Shorts, float, float]:
-    """In whole steps of 16 bits, the step, and the norm of what is left over."""
-    exact = vector.astype(np.float64)
-    most = min(LARGEST_STEPS, (2**31 - 1) // (LARGEST_BYTE * max(len(vector), 1)))
-    step = max(float(np.abs(exact).max(initial=0.0)) / most, 1e-280)
-    steps = np.rint(exact / step)
-    return _lay_out(steps.astype(np.int16), 32), step, float(np.linalg.norm(exact - steps * step))
 
 
 def positions_of(run: Run, block: int) -> Ints:
@@ -406,7 +375,7 @@ def _byte_ceilings(run: Run, block: int) -> Floats:
     """Ceilings of a block that cannot be too low."""
     rows, theta = run.rows, run.theta
     positions = np.minimum(positions_of(run, block), len(rows.rows) - 1)
-    steps = _laid_out(theta.steps, rows.rows.shape[1], 32).astype(np.int64)
+    steps = read_laid_out(theta.steps, rows.rows.shape[1], 32).astype(np.int64)
     along = theta.step * (rows.bytes[positions].astype(np.int64) @ steps)
     known = rows.steps[positions, 0].astype(np.float64) * (along + run.ceilings.byte_error)
     scores = run.ceilings.scores[_cells_of(run, block)].astype(np.float64)
@@ -461,7 +430,7 @@ def scan(run: Run, first: int, last: int) -> None:
 
 def _score(run: Run, position: int) -> float:
     row = run.rows.rows[position].astype(np.float64)
-    return float(row @ _laid_out(run.theta.laid_out, len(row)).astype(np.float64)) * run.theta.scale
+    return float(row @ read_laid_out(run.theta.laid_out, len(row)).astype(np.float64)) * run.theta.scale
 
 
 def _tempered(run: Run, weights: Floats) -> Floats:

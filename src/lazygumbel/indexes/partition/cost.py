@@ -39,7 +39,7 @@ _SHARED = 0.6
 _BYTE = 0.09
 """To score an entry of a row by its byte."""
 _PROPOSAL = 600.0
-"""To find a row that fires, and accept it or not; and the rows that a search for the best looks at for each of these."""
+"""To find a row that fires, and accept it or not; and what a search for the best rows looks at for each of these."""
 _ROW, _ENTRY = 100.0, 0.1
 """To sample a row for a sum, and to read each of its entries."""
 _QUANTILE = 3.5

@@ -98,10 +98,12 @@ def pack(
     bound: npt.ArrayLike,
 ) -> TopK:
     """One `TopK` from the hits of each query, each of length `search.k`; for `bound` see there."""
+    if search.single:
+        bounds = np.asarray(bound, dtype=np.float64).reshape(())
+        ids, scores = np.asarray(hits[0][0], dtype=np.int64), np.asarray(hits[0][1], dtype=np.float32)
+        return TopK(ids, scores, rows.reshape(()), float(bounds) == 0.0, search.asked, bounds)
     bounds = np.broadcast_to(np.asarray(bound, dtype=np.float64), len(hits))
     exact = bool((bounds == 0.0).all())
     ids = np.array([hit[0] for hit in hits], dtype=np.int64).reshape(len(hits), search.k)
     scores = np.array([hit[1] for hit in hits], dtype=np.float32).reshape(len(hits), search.k)
-    if search.single:
-        return TopK(ids[0], scores[0], rows.reshape(()), exact, search.asked, bounds.reshape(()))
     return TopK(ids, scores, rows, exact, search.asked, bounds)

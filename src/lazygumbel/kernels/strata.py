@@ -71,18 +71,22 @@ def _choose_blocks(run: Run, seed: np.uint64, first: int, last: int, sample: Sam
     """The block that each place falls into, and how far into it: in `positions` and `ratios` for now."""
     race, positions = run.race, sample.positions
     stratum = race.ends[-1] / (positions.shape[0] // 2)
-    place = _place(seed, first, stratum)
-    block = CHUNK * chunk_at(race, place)
-    start = race.ends[block // CHUNK - 1] if block > 0 else 0.0
-    heaviest = block
+    chunk, chunks, blocks = chunk_at(race, _place(seed, first, stratum)), race.ends.shape[0], race.weights.shape[0]
+    entered, block, heavy, start = -1, 0, 0, 0.0
     for chosen in range(first, last):
         place = _place(seed, chosen, stratum)
-        while block < race.weights.shape[0] - 1 and place >= start + race.weights[block]:
+        while chunk < chunks - 1 and race.ends[chunk] <= place:
+            chunk += 1
+        if chunk != entered:
+            entered, block, start = chunk, CHUNK * chunk, race.ends[chunk - 1] if chunk > 0 else 0.0
+            heavy = block
+        while block < min(CHUNK * (chunk + 1), blocks) - 1 and place >= start + race.weights[block]:
             start += race.weights[block]
+            heavy = block if race.weights[block] > 0.0 else heavy
             block += 1
-        if race.weights[block] > 0.0:
-            heaviest = block
-        positions[chosen], sample.ratios[chosen] = heaviest, max(place - start, 0.0)
+        if race.weights[block] > 0.0:  # by rounding, a place may lie beyond the last
+            heavy = block
+        positions[chosen], sample.ratios[chosen] = heavy, max(place - start, 0.0)
 
 
 @helper

@@ -21,7 +21,7 @@ from lazygumbel._support.checks import check_count, check_vectors
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel._support.threads import get_threads, map_threads
 from lazygumbel.datasets import rows_of
-from lazygumbel.indexes.base import best, open_search, pack
+from lazygumbel.indexes.base import open_search, pack
 from lazygumbel.indexes.exact import ExactIndex
 from lazygumbel.indexes.partition.asking import MISSED, ask_best, ask_draws, ask_estimate
 from lazygumbel.indexes.partition.build import Assigned, code_rows
@@ -241,8 +241,9 @@ class PartitionIndex:
                 rows[b] = self.features.n
                 found = ExactIndex(self.features).top_k(vector, search.k)
                 return found.ids, found.scores
-            scores = self.features.score_at(positions, vector)
-            return best(self.features, vector, self.order[positions], scores, search.k)
+            ids, scores = self.order[positions], self.features.score_at(positions, vector)
+            order = np.lexsort((ids, -scores))[: search.k]
+            return ids[order], scores[order]
 
         each = range(len(search.vectors))
         hits = [find(b) for b in each] if len(each) < 2 else list(map_threads(find, each))

@@ -28,7 +28,7 @@ from lazygumbel.kernels.types import (
     Workspaces,
 )
 
-__all__ = ["enter", "open_race", "race_thetas", "run_of", "set_reference", "settle"]
+__all__ = ["enter", "enter_projected", "open_race", "race_thetas", "run_of", "set_reference", "settle"]
 
 _HEAVY, _LOOSE = 8.0, 8.0
 """A row that is proposed so many times for a draw costs more than to score it; and how far the sum of all ceilings may
@@ -79,7 +79,22 @@ def enter(
     stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, mailbox: _Ints
 ) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
-    theta, ceilings, facts = prepare(stored.coded, vector, asked, 1.0, seed)
+    found = project(stored.coded, vector, np.empty(0, dtype=np.float32))
+    return enter_projected(stored, asked, vector, seed, race, mailbox, found)
+
+
+@maker
+def enter_projected(
+    stored: Stored,
+    asked: Asked,
+    vector: npt.NDArray[np.float32],
+    seed: np.uint64,
+    race: Race,
+    mailbox: _Ints,
+    found: Any,
+) -> tuple[Any, Any, Any]:
+    """The same, of what `project` has found."""
+    theta, ceilings, facts = prepare_projected(stored.coded, vector, asked, 1.0, seed, found)
     scan_shared(run_of(stored, theta, ceilings, race), mailbox)
     if _out_of_range(Outlook(*facts), race):
         theta, ceilings, facts = _enter_tempered(stored, asked, vector, seed, race, Outlook(*facts))

@@ -876,7 +876,9 @@ def top_rows(run: Run, k: int, mailbox: Ints) -> tuple[Ints, int]:  # noqa: ARG0
 
 
 def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, mailbox: Ints) -> tuple[Ints, int]:
-    """From a theta to its `top_rows`."""
+    """From a theta to its `top_rows`; `asked` has a scale for a theta of norm one in the coordinates of codes."""
     open_race(stored, np.empty(0, dtype=np.int64), race)
+    turned = float(np.linalg.norm((stored.coded.projection[: stored.coded.d] @ vector).astype(np.float64)))
+    asked = asked._replace(scale=asked.scale / max(turned, 1e-30))
     theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, mailbox)
     return top_rows(Run(stored.sketch, stored.rows, theta, ceilings, race), k, mailbox)

@@ -46,7 +46,7 @@ _CLOSED, _OPEN, _JOINED = range(3)
 SCAN, BEST, SAMPLE = range(3)
 """Kinds of work."""
 ARGUMENT, ANSWER = 4, 5
-"""Entries for a number that work is about, and for the first of two that it finds."""
+"""The first of three entries for what work is about, and of two for what it finds, in place of these."""
 _PIECE = 8
 """Chunks that are claimed together."""
 _Ints = npt.NDArray[np.int64]

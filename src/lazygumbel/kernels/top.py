@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
-from lazygumbel.kernels.contest import enter, open_race, run_of
+from lazygumbel.kernels.contest import enter_projected, open_race, run_of
 from lazygumbel.kernels.decorators import exact_kernel, helper, maker, part
 from lazygumbel.kernels.lookups import lanes_reaching
 from lazygumbel.kernels.packed import read_race, read_stored
 from lazygumbel.kernels.prefetch import prefetch
+from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.race import position_of, score
 from lazygumbel.kernels.sharing import ANSWER, ARGUMENT, BEST, close_mailbox, open_mailbox
 from lazygumbel.kernels.types import (
@@ -67,6 +68,12 @@ def _least(run: Run, logit: float) -> int:
 
 
 @helper
+def _weight(run: Run, logit: float) -> float:
+    """That of a row in the units of a scan."""
+    return np.exp2(logit / run.ceilings.power - run.ceilings.shift)
+
+
+@helper
 def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
     """Whether a row may be as good, by its bytes."""
     rows, theta = run.rows, run.theta
@@ -85,8 +92,9 @@ def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], co
     while mask != np.uint64(0):
         lane = count_bits((mask & (~mask + np.uint64(1))) - np.uint64(1))
         mask &= mask - np.uint64(1)
-        waiting[count] = BLOCK * block + lane
-        prefetch(run.rows.bytes, position_of(run.sketch, block, lane))
+        waiting[count], position = BLOCK * block + lane, position_of(run.sketch, block, lane)
+        prefetch(run.rows.bytes, position)
+        prefetch(run.rows.steps, position)
         count += 1
     return count
 
@@ -103,43 +111,56 @@ def _keep(race: Race, room: tuple[int, int], kth: float) -> int:
 
 
 @maker
-def _find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
-    """Positions and logits of rows of some blocks into a part of the room of certain rows: how many, or -1 if they do
-    not fit, and how many ceilings reach them."""
-    race, weights, least = run.race, run.race.weights, int(UNIT * (FLOOR + BIAS))
-    best, heaviest = np.full(k, -np.inf), np.zeros(_HEAVIEST + k // BLOCK)
-    waiting, waits, count, looked, enough = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, room[0], 0, 0.0
-    for block in range(first, last):
+def _heaviest(run: Run, k: int) -> float:
+    """Blocks that weigh as much are looked at first."""
+    weights, heaviest = run.race.weights, np.zeros(_HEAVIEST + k // BLOCK)
+    for block in range(weights.shape[0]):
         if weights[block] > heaviest[0]:
             _sift(heaviest, weights[block])
-    for heavy in (True, False):
-        for block in range(first, last + 1):  # one more, for those that still wait
-            if block < last:
-                if weights[block] < enough or heavy != (weights[block] >= heaviest[0]):
-                    continue
-                waits = _gather(run, block, least, waiting, waits)
-                if waits < _AT_ONCE:
-                    continue
-            for j in range(waits):
-                at, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
-                if race.ceilings[at, lane] < least:
-                    continue
-                looked += 1
-                if not _reaches(run, at, lane, best[0]):
-                    continue
+    return heaviest[0]
+
+
+@maker
+def _find(
+    run: Run,
+    best: npt.NDArray[np.float64],
+    blocks: tuple[int, int],
+    between: tuple[float, float],
+    room: tuple[int, int],
+) -> tuple[int, int]:
+    """Positions and logits of rows of those blocks that weigh so much into a part of the room of certain rows: where
+    they end, or -1 if they do not fit, and how many ceilings reach them. `best` is the heap of the best so far."""
+    race, weights, (first, last) = run.race, run.race.weights, blocks
+    waiting, waits, count, looked = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, room[0], 0
+    least, enough = int(UNIT * (FLOOR + BIAS)), 0.0
+    if best[0] > -np.inf:
+        least, enough = _least(run, best[0]), _weight(run, best[0])
+    for block in range(first, last + 1):  # one more, for those that still wait
+        if block < last:
+            if weights[block] < max(enough, between[0]) or weights[block] >= between[1]:
+                continue
+            waits = _gather(run, block, least, waiting, waits)
+            if waits < _AT_ONCE:
+                continue
+        for j in range(waits):
+            at, lane = waiting[j] // BLOCK, waiting[j] % BLOCK
+            if race.ceilings[at, lane] < least:
+                continue
+            looked += 1
+            if not _reaches(run, at, lane, best[0]):
+                continue
+            if count == room[1]:
+                count = _keep(race, room, best[0])
                 if count == room[1]:
-                    count = _keep(race, room, best[0])
-                    if count == room[1]:
-                        return -1, looked
-                race.positions[count] = position_of(run.sketch, at, lane)
-                race.masses[count] = score(run, race.positions[count])
-                if race.masses[count] > best[0]:
-                    _sift(best, race.masses[count])
-                    least = _least(run, best[0])
-                    enough = np.exp2(best[0] / run.ceilings.power - run.ceilings.shift)
-                count += 1
-            waits = 0
-    return count - room[0], looked
+                    return -1, looked
+            race.positions[count] = position_of(run.sketch, at, lane)
+            race.masses[count] = score(run, race.positions[count])
+            if race.masses[count] > best[0]:
+                _sift(best, race.masses[count])
+                least, enough = _least(run, best[0]), _weight(run, best[0])
+            count += 1
+        waits = 0
+    return count, looked
 
 
 @part
@@ -149,10 +170,16 @@ def _upper(run: Run) -> tuple[int, int]:
 
 
 @maker
-def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) -> tuple[int, int]:
-    """The same, or _LOST if there is no memory: who works with another has to close the mailbox."""
+def _try_upper(run: Run, k: int, kth: float, heaviest: float) -> tuple[int, int]:
+    """How many rows of the second half are found, or _LOST if there is no memory: who works with another has to close
+    the mailbox."""
+    middle, half = _upper(run)
     try:
-        return _find(run, k, first, last, room)
+        best = np.full(k, kth)
+        found, looked = _find(
+            run, best, (middle, run.race.weights.shape[0]), (0.0, heaviest), (half, run.race.positions.shape[0])
+        )
+        return (found - half if found >= 0 else -1), looked
     except Exception:
         return _LOST, 0
 
@@ -160,34 +187,65 @@ def _try_find(run: Run, k: int, first: int, last: int, room: tuple[int, int]) ->
 @maker
 def find_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
     """What a helper does."""
-    middle, half = _upper(run)
-    found = _try_find(run, mailbox[ARGUMENT], middle, run.race.weights.shape[0], (half, run.race.positions.shape[0]))
+    numbers = mailbox.view(np.float64)
+    found = _try_upper(run, mailbox[ARGUMENT], numbers[ARGUMENT + 1], numbers[ARGUMENT + 2])
     mailbox[ANSWER], mailbox[ANSWER + 1] = found
 
 
 @maker
+def _try_lower(
+    run: Run, best: npt.NDArray[np.float64], last: int, heaviest: float, room: tuple[int, int]
+) -> tuple[int, int]:
+    """Likewise where those of the blocks before the last end, behind those that are there already."""
+    try:
+        return _find(run, best, (np.int64(0), last), (0.0, heaviest), room)
+    except Exception:
+        return _LOST, 0
+
+
+@maker
 def top_rows(run: Run, k: int, mailbox: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    race, blocks, room = run.race, run.race.weights.shape[0], run.race.positions.shape[0]
-    middle, half, above = blocks, room, 0
-    if mailbox.shape[0] == MAILBOX:
-        middle, half = _upper(run)
-        mailbox[ARGUMENT] = k
-        open_mailbox(run, mailbox, BEST)
-    below, looked = _try_find(run, k, np.int64(0), middle, (np.int64(0), half))
-    if middle < blocks:
-        above, more = _LOST, 0
-        if close_mailbox(mailbox):
-            above, more = mailbox[ANSWER], mailbox[ANSWER + 1]
-        if above == _LOST:
-            above, more = _try_find(run, k, middle, blocks, (half, room))
-        looked += more
-    if below == _LOST or above == _LOST:
-        raise MemoryError
-    if below < 0 or above < 0:
+    race, shared = run.race, mailbox.shape[0] == MAILBOX
+    blocks, room = run.race.weights.shape[0], run.race.positions.shape[0]
+    middle, half = _upper(run) if shared else (blocks, room)
+    # The heaviest blocks first, which tell about how good the k-th best is: both threads need to know.
+    best, heaviest = np.full(k, -np.inf), _heaviest(run, k)
+    lower, looked = _find(run, best, (np.int64(0), blocks), (heaviest, np.inf), (np.int64(0), half))
+    if lower < 0:
         return np.empty(0, dtype=np.int64), looked
-    found = np.empty(below + above, dtype=np.int64)
-    found[:below], found[below:] = race.positions[:below], race.positions[half : half + above]
+    kth = best[0]
+    if shared:
+        numbers = mailbox.view(np.float64)
+        mailbox[ARGUMENT], numbers[ARGUMENT + 1], numbers[ARGUMENT + 2] = k, kth, heaviest
+        open_mailbox(run, mailbox, BEST)
+    lower, more = _try_lower(run, best, middle, heaviest, (lower, half))
+    looked += more
+    upper, more = 0, 0
+    if shared:
+        upper = _LOST
+        if close_mailbox(mailbox):
+            upper, more = mailbox[ANSWER], mailbox[ANSWER + 1]
+        if upper == _LOST:
+            upper, more = _try_upper(run, k, kth, heaviest)
+    looked += more
+    if lower == _LOST or upper == _LOST:
+        raise MemoryError
+    if lower < 0 or upper < 0:
+        return np.empty(0, dtype=np.int64), looked
+    found = np.empty(lower + upper, dtype=np.int64)
+    found[:lower], found[lower:] = race.positions[:lower], race.positions[half : half + upper]
     return found, looked
+
+
+@maker
+def _over_norm(asked: Asked, turned: npt.NDArray[np.float32]) -> Asked:
+    """The same for a theta of any length: how far rows are told apart goes with it."""
+    square = 0.0
+    for c in range(turned.shape[0]):
+        square += np.float64(turned[c]) * np.float64(turned[c])
+    scale = asked.scale / max(np.sqrt(square), 1e-30)
+    known = asked.order, asked.slope, asked.curvature, asked.widest, asked.limits, asked.known
+    return Asked(scale, asked.quantiles, asked.rounding, asked.far, *known)
 
 
 @exact_kernel
@@ -201,5 +259,7 @@ def top_theta(
 ) -> tuple[npt.NDArray[np.int64], int]:
     stored, race = read_stored(stored_words), read_race(race_words)
     open_race(stored, np.empty(0, dtype=np.int64), race)
-    theta, ceilings, _ = enter(stored, asked, vector, np.uint64(0), race, mailbox)
+    found = project(stored.coded, vector, np.empty(0, dtype=np.float32))
+    scaled = _over_norm(asked, found[1][: stored.coded.d])
+    theta, ceilings, _ = enter_projected(stored, scaled, vector, np.uint64(0), race, mailbox, found)
     return top_rows(run_of(stored, theta, ceilings, race), k, mailbox)

@@ -45,10 +45,10 @@ def ask_estimate(temperature: float, effort: Effort) -> Asked:
     return Asked(1 / (_LN2 * temperature), _NO_QUANTILES, 0.0, 0.0, *effort, _EVERYTHING)
 
 
-def ask_best(d: int, norm: float, width: float) -> Asked:
-    """For the best rows of a vector of this norm in the coordinates of codes, of which a typical one has this width."""
+def ask_best(d: int, width: float) -> Asked:
+    """For the best rows, of which a typical one has this width; of a vector of norm one in the coordinates of codes."""
     # Any temperature will do; at this one a scan tells rows apart well, and all of them are in its range.
-    scale = sqrt(max(d - 1, 1)) / (_LN2 * max(norm, 1e-30) * width)
+    scale = sqrt(max(d - 1, 1)) / (_LN2 * width)
     return Asked(scale, _for_best(d), _rounding(MISSED / 2), 0.0, *FOR_TOP, _EVERYTHING)
 
 

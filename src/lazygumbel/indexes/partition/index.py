@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from itertools import product
-from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -225,12 +224,10 @@ class PartitionIndex:
         if search.k > _SCANNED_SHARE * self.features.n:
             return ExactIndex(self.features).top_k(queries, k)
         rows = np.empty(len(search.vectors), dtype=np.int64)
-        shared, turned = self.shares(len(search.vectors)), search.vectors @ self.coder.turn_thetas.T
+        shared, asked = self.shares(len(search.vectors)), ask_best(self.features.d, self.typical_width)
 
         def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-            vector = search.vectors[b]
-            norm = sqrt(float(np.einsum("d,d->", turned[b], turned[b], dtype=np.float64)))
-            asked, mailbox = ask_best(self.features.d, norm, self.typical_width), call_helper(shared)
+            vector, mailbox = search.vectors[b], call_helper(shared)
             try:
                 race = self.take_race()
                 positions, rows[b] = kernels.top_theta(self.stored, asked, vector, search.k, race, mailbox)

@@ -65,8 +65,8 @@ def test_draws_follow_the_softmax_and_with_low_ceilings_do_not() -> None:
     exact = probabilities_of(rows(), theta, TEMPERATURE)
 
     def p_of(far: float) -> float:
-        at = with_ceilings(far)(np.tile(theta, (200, 1)), temperature=TEMPERATURE)
-        drawn = at.sample(250, method=lg.Calibrated(), rng=3)
+        at = with_ceilings(far)(np.tile(theta, (2000, 1)), temperature=TEMPERATURE)
+        drawn = at.sample(25, method=lg.Calibrated(), rng=3)
         assert (drawn.labels == "calibrated").all()
         return chi_square_p(drawn.ids, exact)
 

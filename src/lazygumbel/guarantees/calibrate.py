@@ -24,7 +24,7 @@ from lazygumbel.progress import Progress
 __all__ = ["calibrate"]
 
 
-_FAR = tuple(float(far) for far in np.arange(2.0, 10.1, 0.5))
+_FAR = tuple(float(far) for far in np.arange(2.0, 10.1, 0.125))
 """Standard deviations that are tried."""
 _SAFETY = 0.6
 """Of the target that the thetas which choose must meet, so that those which judge are likely to agree."""
@@ -111,9 +111,11 @@ def _distances(
     cell_of = np.searchsorted(index.partition.offsets, above, side="right") - 1
     for k, far in enumerate(_FAR):
         foresight = index.foresee(query.thetas[b], query.temperature, far)
-        ceilings = np.exp(np.minimum(foresight.ceilings[cell_of] - float(top), 80.0))
-        lost = np.where(foresight.far[cell_of], np.maximum(weights[above] - ceilings, 0.0), 0.0)
-        out[k] = float(lost.sum()) / total
+        ceilings = np.exp(np.minimum(foresight.ceilings - float(top), 80.0))
+        ceilings[~foresight.far] = np.inf
+        lost = weights[above] - ceilings[cell_of]
+        still = lost > 0.0  # higher ceilings are too low for fewer rows, of fewer cells
+        out[k], above, cell_of = float(lost[still].sum()) / total, above[still], cell_of[still]
     norm = foresight.norm
     return out, features_of(norm / query.temperature, norm, foresight.outlook)
 

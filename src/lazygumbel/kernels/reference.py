@@ -92,6 +92,7 @@ _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32
 _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _PILOT, _LEAST, _FAR_OFF, _LEAST_MASS, _SMALL = 64, 256.0, 2.0, 2.0**-60, 0.1
+_ASSURED, _ROOM = 0.6, 1.25
 _LN2 = float(np.log(2.0))
 
 
@@ -790,8 +791,8 @@ def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: f
 def sample_to(
     run: Run, per_width: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
 ) -> Sample:
-    """As many rows as the law of the codes asks for to a relative error, or as a pilot sample does if that is much
-    more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before. `rules` are the
+    """As many rows as a pilot sample asks for to a relative error, within what the law of the codes does, or more if
+    the pilot asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before. `rules` are the
     relative error, the most rows, and how wide rows may be.
 
     The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
@@ -806,7 +807,9 @@ def sample_to(
     total = float(race.state[MASS]) + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
-    variance = found.expected if found.relative_variance <= _FAR_OFF * found.expected else found.relative_variance
+    variance, by_law = found.relative_variance, found.expected
+    if variance <= _FAR_OFF * by_law:
+        variance = min(max(_ROOM * variance, _ASSURED * by_law), by_law)
     wanted = variance * (rest * found.mean / total / rel_err) ** 2
     if not wanted <= most:
         return nothing

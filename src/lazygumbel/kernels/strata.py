@@ -53,6 +53,9 @@ _SMALL, _TOO_LOW = 0.1, 3.0
 may be too low then."""
 _FAR_OFF = 2.0
 """How much larger the variance of the pilot is then, at least."""
+_ASSURED, _ROOM = 0.6, 1.25
+"""A group is as wide as its widest row, so that the law of the codes asks for too much. What it asks for at least, as a
+share, where a pilot finds less; and times what that found."""
 _LEAST_MASS = 2.0**-60
 """In units of what all rows were expected to weigh: where the rows that hold the mass are excluded, the weights of what
 is left are cut off, or vanish."""
@@ -235,7 +238,9 @@ def sample_to(
     total = race.state[MASS] + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
-    variance = found.expected if found.relative_variance <= _FAR_OFF * found.expected else found.relative_variance
+    variance, by_law = found.relative_variance, found.expected
+    if variance <= _FAR_OFF * by_law:
+        variance = min(max(_ROOM * variance, _ASSURED * by_law), by_law)
     wanted = variance * (rest * found.mean / total / rel_err) ** 2
     if not wanted <= most:
         return nothing

@@ -170,6 +170,22 @@ def test_encode_rows(m: int, d: int, one: int, other: int, seed: int) -> None:
 
 
 @fixed
+@given(m=st.integers(0, 20), d=st.sampled_from(LENGTHS), seed=st.integers(0, 10**6))
+def test_encode_bytes(m: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    residuals, places = matrix(rng, (m, d)) * np.float32(10.0) ** rng.integers(-30, 30, (m, 1)), rng.permutation(30)[:m]
+    residuals[: m // 4] = 0.0
+    found, expected = ((np.zeros((30, d), dtype=np.int8), np.zeros(30, dtype=np.float32)) for _ in range(2))
+    error = compiled.encode_bytes(residuals.astype(np.float32), places, *found)
+    np.testing.assert_allclose(
+        error, reference.encode_bytes(residuals.astype(np.float32), places, *expected), rtol=1e-5
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert error <= np.sqrt(d) / 2
+
+
+@fixed
 @given(m=st.integers(1, 128), quadruples=st.integers(1, 5), seed=st.integers(0, 10**6))
 def test_interleave(m: int, quadruples: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

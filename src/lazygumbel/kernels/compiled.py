@@ -15,7 +15,7 @@ from lazygumbel.kernels.boxing import (
     top_theta,
 )
 from lazygumbel.kernels.decorators import door
-from lazygumbel.kernels.encode import encode_rows, interleave, move_codes
+from lazygumbel.kernels.encode import encode_bytes, encode_rows, interleave, move_codes
 from lazygumbel.kernels.parts import draw_few, find_first
 from lazygumbel.kernels.scoring import add_by_cell, add_pairs, gather_dot, sum_pairs, sum_rows
 from lazygumbel.kernels.telling import tell
@@ -26,6 +26,7 @@ __all__ = [
     "all_ceilings",
     "draw",
     "draw_few",
+    "encode_bytes",
     "encode_rows",
     "enter",
     "estimate_from_sample",

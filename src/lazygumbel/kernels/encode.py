@@ -4,28 +4,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel.kernels.decorators import helper, kernel
-from lazygumbel.kernels.types import BLOCK, GAINS, WORDS
+from lazygumbel.kernels.nearest_word import nearest_word
+from lazygumbel.kernels.types import BLOCK, GAINS, LARGEST_BYTE
 
-__all__ = ["encode_rows", "interleave", "move_codes"]
+__all__ = ["encode_bytes", "encode_rows", "interleave", "move_codes"]
 
-_LANES = 16
-
-
-@helper
-def _nearest(products: npt.NDArray[np.float32], tops: npt.NDArray[np.float32]) -> int:
-    """The first of the largest of 64 numbers; `tops` is room for sixteen of them, so that vectors are compared."""
-    for k in range(_LANES):
-        tops[k] = products[k]
-    for j in range(1, WORDS // _LANES):
-        for k in range(_LANES):
-            product = products[_LANES * j + k]
-            tops[k] = product if product > tops[k] else tops[k]
-    top, chosen = tops[0], 0
-    for k in range(1, _LANES):
-        top = max(top, tops[k])
-    while products[chosen] < top:
-        chosen += 1
-    return chosen
+_NUMBER = np.int32(0x7FFFFFFF)
+"""All bits of a float32 but its sign: as whole numbers, these are in the order of their absolute values."""
 
 
 @helper
@@ -35,23 +20,15 @@ def _encode(
     lengths: npt.NDArray[np.float32],
     codes: npt.NDArray[np.uint8],
     first: int,
-    room: npt.NDArray[np.float32],
 ) -> None:
     """Codes of the codewords nearest to each run of coordinates, from the `first` on; their difference into `rest`.
 
     Words lie side by side, (coordinates, 64).
     """
     width, d = words.shape[0], rest.shape[0]
-    products, tops = room[:WORDS], room[WORDS:]
     for j in range(-(-d // width)):
-        count, short = min(width, d - j * width), int((j + 1) * width > d)
-        for k in range(WORDS):
-            products[k] = -lengths[short, k]
-        for c in range(count):
-            along = rest[j * width + c]
-            for k in range(WORDS):
-                products[k] += along * words[c, k]
-        chosen = _nearest(products, tops)
+        count = min(width, d - j * width)
+        chosen = nearest_word(rest, j * width, count, words, lengths[int(count < width)])
         codes[first + j] = chosen
         for c in range(count):
             rest[j * width + c] -= words[c, chosen]
@@ -91,12 +68,11 @@ def encode_rows(
     codes = np.zeros((m, parts[1]), dtype=np.uint8)
     products, squares, rest = np.zeros((m, 2)), np.zeros((m, 2)), np.empty(d, dtype=np.float32)
     lengths, words = (_half_lengths(first, d), _half_lengths(second, d)), (_side_by_side(first), _side_by_side(second))
-    room = np.empty(WORDS + _LANES, dtype=np.float32)
     for row in range(m):
         for c in range(d):
             rest[c] = rotated[row, c]
         for part in range(2):
-            _encode(rest, words[part], lengths[part], codes[row], parts[0] if part else 0, room)
+            _encode(rest, words[part], lengths[part], codes[row], parts[0] if part else 0)
             product, square = 0.0, 0.0
             for c in range(d):
                 word = np.float64(rotated[row, c]) - np.float64(rest[c])
@@ -104,6 +80,31 @@ def encode_rows(
                 square += word * word
             products[row, part], squares[row, part] = product, square
     return codes, products, squares
+
+
+@kernel
+def encode_bytes(
+    residuals: npt.NDArray[np.float32],
+    places: npt.NDArray[np.int64],
+    codes: npt.NDArray[np.int8],
+    steps: npt.NDArray[np.float32],
+) -> float:
+    bits, worst = residuals.view(np.int32), 0.0
+    largest = np.zeros(1, dtype=np.int32)
+    lengths = largest.view(np.float32)
+    for row in range(residuals.shape[0]):
+        place, most, square = places[row], np.int32(0), np.float32(0.0)
+        for c in range(residuals.shape[1]):  # of whole numbers many are compared at once, of floats one by one
+            most = max(most, bits[row, c] & _NUMBER)
+        largest[0] = most
+        step = max(lengths[0], np.float32(1e-30)) / np.float32(LARGEST_BYTE)
+        for c in range(residuals.shape[1]):
+            scaled = residuals[row, c] / step
+            whole = np.rint(scaled)
+            codes[place, c] = np.int8(whole)
+            square += (scaled - whole) * (scaled - whole)
+        steps[place], worst = step, max(worst, np.float64(square))
+    return np.sqrt(worst)
 
 
 @kernel

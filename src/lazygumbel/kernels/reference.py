@@ -51,6 +51,7 @@ __all__ = [
     "all_ceilings",
     "draw",
     "draw_few",
+    "encode_bytes",
     "encode_rows",
     "enter",
     "estimate_from_sample",
@@ -172,6 +173,15 @@ def encode_rows(
     codes[:, parts[0] : parts[0] + other.shape[1]] = other
     both = np.stack([words, words + more], axis=1).astype(np.float64)
     return codes, np.einsum("mpd,md->mp", both, rotated.astype(np.float64)), (both**2).sum(axis=2)
+
+
+def encode_bytes(residuals: Vectors, places: Ints, codes: npt.NDArray[np.int8], steps: Vectors) -> float:
+    """Residuals in steps of a hundred and twenty-seventh of their largest entry, rounded, into `codes` and `steps` at
+    these places; how far they are from them at most, in steps."""
+    step = np.maximum(np.abs(residuals).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST_BYTE)
+    scaled = residuals / step[:, None]
+    codes[places], steps[places] = np.rint(scaled), step
+    return float(np.linalg.norm((scaled - np.rint(scaled)).astype(np.float64), axis=1).max(initial=0.0))
 
 
 def interleave(codes: Bytes, gains: Shorts, slots: Ints, order: Ints, out: Bytes) -> None:
@@ -792,8 +802,8 @@ def sample_to(
     run: Run, per_width: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
 ) -> Sample:
     """As many rows as a pilot sample asks for to a relative error, within what the law of the codes does, or more if
-    the pilot asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before. `rules` are the
-    relative error, the most rows, and how wide rows may be.
+    it asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before.
+    `rules` are the relative error, the most rows, and how wide rows may be.
 
     The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
     """

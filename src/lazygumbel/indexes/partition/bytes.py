@@ -1,12 +1,13 @@
 """Every residual in a byte an entry: a quarter of the memory of float32, and a hard bound on what it leaves out."""
 
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel import kernels
 from lazygumbel._support.persist import Reader, Writer
-from lazygumbel.kernels.types import LARGEST_BYTE
 
 __all__ = ["Bytes"]
 
@@ -28,15 +29,9 @@ class Bytes(NamedTuple):
 
     def fill(self, places: npt.NDArray[np.int64], residuals: npt.NDArray[np.float32]) -> float:
         """Code some rows, stored at these places; returns the error of the worst."""
-        largest = np.abs(residuals).max(axis=1)
-        steps = np.maximum(largest, np.float32(1e-30)) / np.float32(LARGEST_BYTE)
-        scaled = residuals / steps[:, None]
-        codes = np.rint(scaled)
-        scaled -= codes
-        self.codes[places], self.steps[places] = codes, steps
+        error = kernels.encode_bytes(residuals, places, self.codes, self.steps)
         # Entries are below 127 steps, so each is divided, and later multiplied, with an error of 127 / 2^23 of a step.
-        rounding = 2e-5 * np.sqrt(residuals.shape[1])
-        return float(np.sqrt(np.einsum("nd,nd->n", scaled, scaled).max(initial=0.0)) + rounding)
+        return error + 2e-5 * sqrt(residuals.shape[1])
 
     def save(self, writer: Writer) -> None:
         """Write the arrays; the error as an array of one, so that no digit is lost."""

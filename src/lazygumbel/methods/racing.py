@@ -138,7 +138,10 @@ class RaceBatch:
         found, (delta, calibration, *_) = self.found, self.rules
         counts, thetas = found.counts, self.query.size
         grounds, bound = _claims(thetas, _RACED[delta > 0, calibration is not None].code, delta)
-        if calibration is not None and counts[FAR].any():
+        covered = 0 if calibration is None else np.count_nonzero(counts[FAR, 0])
+        if covered == thetas:
+            grounds, bound = _claims(thetas, Reason.LIKE.code, np.nan)
+        elif covered:
             far = counts[FAR, 0].astype(np.bool_)
             grounds, bound = np.where(far, _LIKE, grounds), np.where(far, np.nan, bound)
         ids = self.indexes[0].order[found.positions[0].T]

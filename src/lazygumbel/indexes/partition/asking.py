@@ -36,7 +36,7 @@ def ask_draws(
     quantiles, effort = quantile_table((1 - _ROUNDING_SHARE) * delta, d), for_draws(d, parts, size)
     far, known = 0.0, _EVERYTHING
     if calibration is not None:
-        far, known = calibration.far, np.array([calibration.low, calibration.high])
+        far, known = calibration.far, calibration.known
     return Asked(scale, quantiles, _rounding(delta), far, *effort, known)
 
 

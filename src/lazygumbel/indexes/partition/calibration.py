@@ -1,7 +1,11 @@
 """What was measured of one ceiling a cell: how high it has to be, and for which thetas."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from lazygumbel.kernels.types import Outlook
 
@@ -29,6 +33,11 @@ class Calibration:
     """How many were left out."""
     speed_up: float
     """Of a draw, over one by all codes."""
+
+    @cached_property
+    def known(self) -> npt.NDArray[np.float64]:
+        """Both ranges, as kernels take them, (2, 3)."""
+        return np.array([self.low, self.high])
 
     @property
     def accepted(self) -> bool:

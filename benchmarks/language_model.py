@@ -127,7 +127,7 @@ def _judged(
         if "|".join(name) in found:
             continue
         if isinstance(head, Ours):
-            distances = head.distances(thetas, exact)
+            distances = head.distances(thetas)
         else:
             laws = (head.law(theta, p) for theta, p in zip(thetas, exact, strict=True))
             distances = np.array([np.abs(law - p).sum() / 2 for law, p in zip(laws, exact, strict=True)])

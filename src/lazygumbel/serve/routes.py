@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
 from lazygumbel.serve import wire
-from lazygumbel.serve.changes import Change, Kind, read_change, read_change_of_bytes
+from lazygumbel.serve.changes import ChangeRequest, Kind, read_change, read_change_of_bytes
 from lazygumbel.serve.direct import Handler, Refused, Reply, error_body, read_body
 from lazygumbel.serve.failures import AGAIN, answering
 from lazygumbel.serve.fields import METHODS
@@ -64,7 +64,7 @@ class Routes:
     def change(self, kind: Kind) -> Handler:
         """What makes a kind of change."""
 
-        def read(content: _Content) -> Change:
+        def read(content: _Content) -> ChangeRequest:
             served, limits = self._service.served, self._service.limits
             if content.binary and "rows" not in kind.takes:
                 raise Refused(415, f"the body of {kind.name} must be application/json")

@@ -19,7 +19,7 @@ from lazygumbel.merged import MergedDistribution
 from lazygumbel.methods import Keyed, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, Mode, Naming, OrderedDraws, Reason, Result, TopK
 from lazygumbel.rows.exclusions import Exclude
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Lost, ShardError
 from lazygumbel.sharded.script import Script, StandInPart, Unanswered, each_part
 from lazygumbel.sharded.view import View
@@ -112,7 +112,7 @@ class ShardedDistribution(Verbs):
 
     def _run_at(
         self,
-        places: Places,
+        places: ShardPlaces,
         verb: Callable[[MergedDistribution], T],
         also: Sequence[Callable[[MergedDistribution], object]],
         *,
@@ -133,7 +133,7 @@ class ShardedDistribution(Verbs):
             script.fetch(lambda requests: self._view.send(places, requests, whole=whole))
 
 
-def _settled(found: Any, lost: dict[int, Lost], places: Places) -> Any:
+def _settled(found: Any, lost: dict[int, Lost], places: ShardPlaces) -> Any:
     """The result, with what it lacks."""
     if not lost:
         return found

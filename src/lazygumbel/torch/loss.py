@@ -19,7 +19,7 @@ from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.protocols import Model, check_model
 from lazygumbel.results import EXACT, Estimate, Moments
 from lazygumbel.torch.checks import (
-    check_method,
+    check_estimator,
     check_rows,
     check_targets,
     check_thetas,
@@ -27,7 +27,7 @@ from lazygumbel.torch.checks import (
     default_method,
 )
 from lazygumbel.torch.functions import with_gradient
-from lazygumbel.torch.learnt import Rows, losses_of
+from lazygumbel.torch.learnt import Embedding, losses_of
 
 __all__ = ["LogLinearLoss"]
 
@@ -70,7 +70,7 @@ class LogLinearLoss(torch.nn.Module):
     ) -> None:
         super().__init__()
         check_model(model)
-        check_method(method)
+        check_estimator(method)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
         self.model = model
@@ -94,7 +94,7 @@ class LogLinearLoss(torch.nn.Module):
         return f"temperature={self.temperature:g}, method={self.method!r}, reduction={self.reduction!r}"
 
     @_untraced
-    def forward(self, theta: Tensor, target: Tensor, rows: Rows | None = None) -> Tensor:
+    def forward(self, theta: Tensor, target: Tensor, rows: Embedding | None = None) -> Tensor:
         """A scalar, or (B,) without reduction, in theta's dtype. Without gradients E[phi] is not computed.
 
         `rows` are those that learn: a function from ids (m,) to their vectors (m, d) as they are now, through which
@@ -125,7 +125,7 @@ class LogLinearLoss(torch.nn.Module):
             return with_gradient(theta, losses, (found.value - rows) / self.temperature)
         return torch.as_tensor(losses, dtype=theta.dtype)
 
-    def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Rows) -> Tensor:
+    def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Embedding) -> Tensor:
         """Losses (B,) over rows as they are now, of which the model's index chooses some."""
         method = self.method or LEARNING
         if self.label_smoothing:
@@ -143,7 +143,7 @@ class LogLinearLoss(torch.nn.Module):
         return losses
 
     @torch.no_grad()
-    def refresh(self, rows: Rows, *, progress: ShowProgress = None) -> None:
+    def refresh(self, rows: Embedding, *, progress: ShowProgress = None) -> None:
         """Put rows that learn into the model as they are now, some at a time, so that it chooses well again.
 
         Losses are right without it, but vary more the further rows have moved: see `last.stderr`.

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
+from lazygumbel.losses import default_method
 from lazygumbel.methods import Estimator, Sampler
 from lazygumbel.protocols import Model, check_model
-from lazygumbel.torch.checks import check_estimator, check_thetas, default_method
+from lazygumbel.torch.checks import check_estimator, check_thetas
 
 __all__ = ["Negatives", "negatives"]
 

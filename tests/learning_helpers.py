@@ -7,6 +7,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import lazygumbel as lg
+from statistics_helpers import clustered_rows
 
 N, D, CLUSTERS = 3_000, 8, 40
 SHORT = {"iterations": 300, "halve_every": 100, "learning_rate": 10.0}
@@ -14,13 +15,8 @@ SHORT = {"iterations": 300, "halve_every": 100, "learning_rate": 10.0}
 LENGTH = {"iterations": 120, "halve_every": 40}
 
 
-@cache
 def rows() -> np.ndarray:
-    """Clustered rows."""
-    rng = np.random.default_rng(5)
-    centres = rng.normal(size=(CLUSTERS, D))[rng.integers(CLUSTERS, size=N)]
-    found = centres + 0.7 * rng.normal(size=(N, D))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return clustered_rows(N, D, CLUSTERS, seed=5)
 
 
 IDS = np.argsort(-(rows() @ rows()[7]))[:64:4]

@@ -13,6 +13,7 @@ __all__ = [
     "PoorIndex",
     "across_model",
     "chi_square_p",
+    "clustered_rows",
     "logits_of",
     "make_rows",
     "mean_p",
@@ -72,6 +73,14 @@ def make_rows(n: int, d: int, *, varied: bool = False, seed: int = 0) -> npt.NDA
     if varied:
         rows *= rng.lognormal(sigma=0.3, size=(n, 1))
     return rows.astype(np.float32)
+
+
+@cache
+def clustered_rows(n: int, d: int, clusters: int, seed: int) -> npt.NDArray[np.float32]:
+    """Rows of length one about some directions: what a partition is for."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(clusters, d))[rng.integers(clusters, size=n)] + 0.7 * rng.normal(size=(n, d))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 @cache

@@ -169,11 +169,12 @@ class TestSample:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("--method", "nonsense"), "exhaustive, bounded, lazy, fixed-cutoff, top-k"),
-            (("--method", "nonsense", "--without-replacement"), "exhaustive, bounded, lazy, fixed-cutoff, top-k"),
+            (("--method", "nonsense"), "bounded, calibrated, exhaustive, fixed-cutoff, lazy, top-k"),
+            (("--method", "nonsense", "--without-replacement"), "bounded, calibrated, exhaustive"),
             (("--method", "top-k", "--without-replacement"), "cannot draw without replacement"),
             (("--method", "exhaustive", "--k", 5), "k:"),
-            (("--method", "bounded", "--k", 5), "k: the bounded method has no head"),
+            (("--method", "bounded", "--k", 5), "k: the method bounded has none"),
+            (("--method", "calibrated"), "call model.calibrate(thetas) first"),
             (("--method", "top-k", "--k", 0), "k must be at least 1"),
             (("--temperature", 0), "temperature must be greater than 0"),
             (("--temperature=-1",), "temperature must be greater than 0"),

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import lazygumbel as lg
 from lazygumbel import datasets, forms
+from lazygumbel._support.manifest import VERSION
 from lazygumbel.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +73,15 @@ def test_commands_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, (command, result.output)
+
+
+def test_commands_are_those_of_today() -> None:
+    """What the page shows of a folder is of the format that is written, and no command is missing."""
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^`lazygumbel (\w[\w| -]*)`;", text, re.MULTILINE)
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert commands <= set(named.split(" | ")) <= commands | {"paper"}
+    assert set(re.findall(r'^(?:version  |.*"version": )(\d+)', text, re.MULTILINE)) == {str(VERSION)}
 
 
 def test_answers_of_the_service_have_the_keys_that_are_documented() -> None:

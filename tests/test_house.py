@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,15 @@ def test_caches_are_bounded(file: Path) -> None:
         if any(ast.unparse(decorator) in ("cache", "lru_cache(None)") for decorator in function.decorator_list)
     }
     assert {name for name, function in functions(file) if name in unbounded and parameters(function)} <= FEW
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """But for the forms that answers have in JSON, which bear the names of the answers."""
+    files = [file for file in FILES if name_of(file) != "forms.py"]
+    nodes = [(node, name_of(file)) for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
+    found = [(node.name.lstrip("_"), file) for node, file in nodes if isinstance(node, ast.ClassDef)]
+    counted = Counter(name for name, _ in found)
+    assert len(found) > 150 and [one for one in found if counted[one[0]] > 1] == []
 
 
 # What a compiled kernel does is said once, by its twin in the reference.

@@ -8,6 +8,7 @@ import pytest
 import lazygumbel as lg
 from lazygumbel.learning import Anchored, Diverged
 from learning_helpers import IDS, SHORT, D, N, gradient, log_likelihood, model, optimum, rows
+from statistics_helpers import make_rows
 
 
 class TestGradient:
@@ -116,6 +117,20 @@ class TestAnchored:
         exact = lg.fit(model(), IDS, method=lg.Exhaustive(), iterations=40)
         found = lg.fit(model(), IDS, method=Anchored(size=10, reach=0.0), iterations=40)
         assert np.allclose(found.theta, exact.theta, atol=1e-9) and found.rows == exact.rows
+
+    def test_over_a_partition_an_anchor_scores_few_rows(self):
+        """The first steps are long, each with an anchor of its own: of all rows, they would be most of a short run."""
+        held = make_rows(60_000, 4, varied=True, seed=3)
+        exact, coded = (lg.LogLinear(build(held)) for build in (lg.ExactIndex.build, lg.PartitionIndex.build))
+        ids, options = np.arange(16), {"iterations": 12, "learning_rate": 1.0, "l2": 0.1}
+        dense = lg.fit(exact, ids, method=Anchored(reach=0.0), **options)
+        found = [lg.fit(coded, ids, method=Anchored(reach=0.0), rng=seed, **options) for seed in range(8)]
+        assert dense.rows == 12 * 60_000
+        assert all(12 * 2_000 <= one.rows < 0.05 * dense.rows for one in found)
+        assert all(abs(one.log_likelihood - dense.log_likelihood) < 0.002 for one in found)
+        off = np.array([one.theta - dense.theta for one in found])
+        assert np.linalg.norm(off.mean(axis=0)) < 3 * np.sqrt(off.var(axis=0, ddof=1).sum() / 8), "seeds 0 to 7"
+        assert off.std(axis=0).min() > 0, "nothing was random"
 
     def test_an_anchor_that_is_never_renewed_does_not_do(self):
         with pytest.raises(Diverged):  # it runs away to rows that the sample lacks

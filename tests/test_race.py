@@ -380,6 +380,26 @@ def test_intervals_cover_at_low_temperatures(temperature: float) -> None:
     assert (z > 0.01).mean() > 0.5
 
 
+def test_what_rounds_is_in_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one row holds the mass it is scored, nothing else counts, and all that is left of the error is rounding."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4_000, 16))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    thetas = rows[rng.integers(4_000, size=300)]
+    dist = LogLinear(PartitionIndex.build(rows, cells=40, rng=0))(thetas, temperature=0.01)
+    true = np.logaddexp.reduce(thetas.astype(np.float64) @ rows.T.astype(np.float64) / 0.01, axis=1)
+
+    def covered() -> float:
+        found = dist.log_partition(rng=1)
+        sampled = found.labels == "bounded"
+        assert sampled.sum() > 200
+        return float((np.abs(found.value - true) < 1.96 * found.stderr)[sampled].mean())
+
+    assert covered() > 0.95
+    monkeypatch.setattr("lazygumbel.methods.sums._ROUNDING", 0.0)  # a control
+    assert covered() < 0.2
+
+
 def test_far_cells_are_sampled_too() -> None:
     """Rows whose rates fell to 4e-10 never were: log Z was off by many times its standard error."""
     rng = np.random.default_rng(8)

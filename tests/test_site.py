@@ -38,6 +38,9 @@ def test_the_reference_names_everything_public(site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
     documented = {name.rsplit(".", 1)[-1] for name in re.findall(r'<h\d id="(lazygumbel\.[\w.]+)"', pages)}
     assert set(lg.__all__) - {"__version__"} - documented == set()
+    # What a distribution has from others stands with the rest of it.
+    verbs = {name for name in dir(lg.Distribution) if not name.startswith("_")}
+    assert {name for name in verbs if f'id="lazygumbel.distribution.Distribution.{name}"' not in pages} == set()
 
 
 def test_every_page_is_in_the_navigation_once() -> None:

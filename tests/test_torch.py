@@ -16,18 +16,14 @@ from torch.nn import functional
 import lazygumbel as lg
 from lazygumbel import datasets
 from lazygumbel.torch import LogLinearLoss, negatives
-from statistics_helpers import CountingIndex, chi_square_p, mean_p, probabilities_of
+from statistics_helpers import CountingIndex, chi_square_p, clustered_rows, mean_p, probabilities_of
 
 N, D, CLUSTERS = 3_000, 16, 40
 TEMPERATURE = 0.2
 
 
-@cache
 def rows() -> np.ndarray:
-    """Clustered rows of length one: what a partition is for."""
-    rng = np.random.default_rng(2)
-    found = rng.normal(size=(CLUSTERS, D))[rng.integers(CLUSTERS, size=N)] + 0.7 * rng.normal(size=(N, D))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return clustered_rows(N, D, CLUSTERS, seed=2)
 
 
 @cache

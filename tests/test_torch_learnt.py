@@ -10,18 +10,15 @@ from torch.nn import functional
 
 import lazygumbel as lg
 from lazygumbel.torch import LogLinearLoss
-from statistics_helpers import mean_p
+from statistics_helpers import clustered_rows, mean_p
 
 N, D, CLUSTERS = 3_000, 16, 40
 TEMPERATURE = 0.2
 LOOKS = 300
 
 
-@cache
 def rows() -> np.ndarray:
-    rng = np.random.default_rng(2)
-    found = rng.normal(size=(CLUSTERS, D))[rng.integers(CLUSTERS, size=N)] + 0.7 * rng.normal(size=(N, D))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return clustered_rows(N, D, CLUSTERS, seed=2)
 
 
 @cache

@@ -449,7 +449,7 @@ class TestCommand:
         assert f"row ids run from 0 to {N_RACED - 1}" in refused(saved, 5, "--start", N_RACED)
         assert "no row is named 'xyzzy'" in refused(saved, 5, "--name", "xyzzy")
         assert "give --start or --name, not both" in refused(saved, 5, "--name", "word1", "--start", 1)
-        assert "is none of exhaustive, bounded, lazy, fixed-cutoff, top-k" in refused(saved, 5, "--method", "magic")
+        assert "is none of bounded, calibrated, exhaustive" in refused(saved, 5, "--method", "magic")
         assert "out must end in .npy" in refused(saved, 5, "--out", tmp_path / "ids.txt")
         assert "there is no folder" in refused(saved, 5, "--out", tmp_path / "absent" / "ids.npy")
         assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ from lazygumbel.methods.slate import slate_log_prob
 from lazygumbel.methods.truncation import Truncation
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.rows.exclusions import Exclude, exclusions, whole_array
-from lazygumbel.verbs import Rng, Verbs, sample_shape
+from lazygumbel.verbs import Rng, SumOptions, Verbs, sample_shape
 
 __all__ = ["CLOSE", "Distribution", "Exclude", "Rng", "exclusions"]
 
@@ -53,15 +53,7 @@ class Distribution(Verbs):
         left = "" if kept is None else f", kept={sum(len(k.ids) for k in kept) / max(len(kept), 1):,.1f} rows a theta"
         return f"Distribution(n={n:,}, d={d}, batch_shape={self.batch_shape}, temperature={self.temperature:g}{left})"
 
-    def sample(
-        self,
-        size: int | tuple[int, ...] = 1,
-        *,
-        method: Sampler | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Draws:
-        """Independent samples: `ids` of shape (size,) + batch shape."""
+    def _sample(self, size: int | tuple[int, ...], method: Sampler | None, rng: Rng, exclude: Exclude) -> Draws:
         shape, count = sample_shape(size)
         chosen = self._chosen(method, Sampler, default_sampler)
         drawn = chosen.sample(self._asked(chosen, exclude), count, np.random.default_rng(rng))
@@ -80,15 +72,8 @@ class Distribution(Verbs):
         drawn = chosen.sample_without_replacement(query, size, np.random.default_rng(rng))
         return drawn.shaped(self.batch_shape, self._naming)
 
-    def log_partition(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | Normaliser | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Z, shape batch shape. `rel_err` asks the default method for this relative error of Z."""
+    def _log_partition(self, options: SumOptions) -> Estimate:
+        rel_err, method, rng, exclude = options
         generator = np.random.default_rng(rng)
         if method is not None and self._query_all.kept is None and _can(method, Normaliser):
             if rel_err is not None:
@@ -98,19 +83,8 @@ class Distribution(Verbs):
         chosen = self._estimator(method, rel_err)
         return Estimate.of_log_partition(*self._shape(chosen.moments(self._asked(chosen, exclude), None, generator)))
 
-    def expectation(
-        self,
-        f: Callable[[Ints], npt.ArrayLike] | None = None,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
-
-        `f` takes ids of shape (m,) and returns (m,) or (m, p).
-        """
+    def _expectation(self, f: Callable[[Ints], npt.ArrayLike] | None, options: SumOptions) -> Estimate:
+        rel_err, method, rng, exclude = options
         chosen = self._estimator(method, rel_err)
         seen = self._shape(_sums(chosen, self._asked(chosen, exclude), self._function(f), rng))
         return Estimate.of_expectation(*seen)
@@ -126,19 +100,8 @@ class Distribution(Verbs):
             found[~query.can_draw(b, flat[:, b]), b] = -np.inf
         return found.reshape(asked.shape)
 
-    def log_prob_ordered(
-        self,
-        ids: npt.ArrayLike,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Pr of each row of a slate given those before it, drawn without replacement; ids (K,) + batch shape.
-
-        Their sum over the first axis is the log-probability of the slate in this order (Plackett-Luce).
-        """
+    def _log_prob_ordered(self, ids: npt.ArrayLike, options: SumOptions) -> Estimate:
+        rel_err, method, rng, exclude = options
         asked = self._ids(ids)
         if asked.ndim != len(self.batch_shape) + 1:
             raise ValueError(
@@ -149,15 +112,8 @@ class Distribution(Verbs):
         found = slate_log_prob(query, asked.reshape(len(asked), query.size), chosen, np.random.default_rng(rng))
         return replace(found if self.batch_shape else found.at(0), naming=self._naming)
 
-    def mean_logit(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[theta . phi / temperature], shape batch shape; merges, and `bound` is that of an entropy made from it."""
+    def _mean_logit(self, options: SumOptions) -> Estimate:
+        rel_err, method, rng, exclude = options
         chosen = self._estimator(method, rel_err)
         query = self._asked(chosen, exclude)
         seen = self._shape(_sums(chosen, query, _logit, rng))

@@ -9,10 +9,10 @@ from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Estimator, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws
 
-__all__ = ["DistributionLike", "Model", "Rows", "check_model"]
+__all__ = ["DistributionLike", "FeaturesLike", "Model", "check_model"]
 
 
-class Rows(Protocol):
+class FeaturesLike(Protocol):
     """The rows phi, which need not be at hand."""
 
     @property
@@ -67,7 +67,7 @@ class Model(Protocol):
     """Rows, and the distribution over them at any theta."""
 
     @property
-    def features(self) -> Rows:
+    def features(self) -> FeaturesLike:
         """The rows phi."""
         ...
 

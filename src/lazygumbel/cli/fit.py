@@ -14,13 +14,14 @@ from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, read_ids, show_columns
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.learning import Anchored, Diverged, Fit, Interrupted, Record, check_file, fit
-from lazygumbel.methods import Bounded, Estimator, Exhaustive, TopKOnly, UniformTail
+from lazygumbel.methods import Estimator, Exhaustive
+from lazygumbel.methods.named import method_named, names_of_methods
 from lazygumbel.model import LogLinear
 
 __all__: list[str] = []
 
 _SHOWN = 10
-_METHODS = ("anchored", "exhaustive", "bounded", "uniform-tail", "top-k")
+_METHODS = ("anchored", *names_of_methods(Estimator))
 
 
 @app.command(name="fit")
@@ -124,14 +125,13 @@ def _show(
 
 def _method(name: str, n: int) -> Anchored | Estimator:
     """The method of this name; the paper's sizes for the two that have one (Table 2)."""
-    if name == "anchored":
+    if name not in _METHODS:
+        raise ValueError(f"method: {name!r} is none of {', '.join(_METHODS)}")
+    if name == _METHODS[0]:
         return Anchored()
-    if name == "exhaustive":
-        return Exhaustive()
-    if name == "bounded":
-        return Bounded()
-    if name == "uniform-tail":
-        return UniformTail(k=min(n, ceil(10 * sqrt(n))), l=ceil(100 * sqrt(n)))
-    if name == "top-k":
-        return TopKOnly(k=min(n, ceil(100 * sqrt(n))))
-    raise ValueError(f"method: {name!r} is none of {', '.join(_METHODS)}")
+    root = sqrt(n)
+    sizes = {
+        "uniform-tail": {"k": min(n, ceil(10 * root)), "l": ceil(100 * root)},
+        "top-k": {"k": min(n, ceil(100 * root))},
+    }
+    return method_named(name, **sizes.get(name, {}))

@@ -12,13 +12,13 @@ from lazygumbel.model import LogLinear
 
 __all__: list[str] = []
 
-Rows = Annotated[Path, typer.Argument(help="Rows, in any format that `build` reads.")]
+RowsFile = Annotated[Path, typer.Argument(help="Rows, in any format that `build` reads.")]
 Ids = Annotated[list[int], typer.Argument(help="Ids of rows.")]
 
 
 @app.command()
 @guarded
-def add(model: Model, rows: Rows, as_json: Json = False) -> None:
+def add(model: Model, rows: RowsFile, as_json: Json = False) -> None:
     """Add the rows of a file, with their names if those of the model have some."""
     from lazygumbel import datasets
 
@@ -42,7 +42,7 @@ def remove(model: Model, ids: Ids, as_json: Json = False) -> None:
 @guarded
 def replace(
     model: Model,
-    rows: Rows,
+    rows: RowsFile,
     ids: Annotated[list[int], typer.Argument(help="Ids of the rows to replace, one for each row of the file.")],
     as_json: Json = False,
 ) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from lazygumbel._support.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
+from lazygumbel.cli.samplers import SAMPLERS
 from lazygumbel.distribution import Distribution
 from lazygumbel.live import LiveDistribution
 from lazygumbel.model import LogLinear
@@ -61,7 +62,7 @@ Name = Annotated[str | None, typer.Option(help="Use the row with this name as th
 Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
 Method = Annotated[
     str | None,
-    typer.Option(help="bounded, exhaustive, lazy, fixed-cutoff or top-k; the model's default if not given."),
+    typer.Option(help=f"{', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}; the model's default if not given."),
 ]
 K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Draw from the so many most probable rows.")]

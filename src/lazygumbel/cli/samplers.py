@@ -1,33 +1,26 @@
 """Samplers by the names they have on the command line."""
 
-from collections.abc import Callable
+from lazygumbel.methods import FixedCutoff, OrderedSampler, Sampler
+from lazygumbel.methods.named import method_named, names_of_methods
 
-from lazygumbel.methods import Bounded, Exhaustive, FixedCutoff, LazyGumbel, OrderedSampler, Sampler, TopKOnly
+__all__ = ["SAMPLERS", "ordered_sampler_of", "sampler_of"]
 
-__all__ = ["ordered_sampler_of", "sampler_of"]
+SAMPLERS = names_of_methods(Sampler)
 
 
 def sampler_of(method: str | None, k: int | None) -> Sampler | None:
     """The sampler of this name with a head of this size; None for the default."""
     if method is None:
         return None if k is None else FixedCutoff(k=k)
-    samplers: dict[str, Callable[[], Sampler]] = {
-        "exhaustive": Exhaustive,
-        "bounded": Bounded,
-        "lazy": lambda: LazyGumbel(k=k),
-        "fixed-cutoff": lambda: FixedCutoff(k=k),
-        "top-k": lambda: TopKOnly(k=100 if k is None else k),
-    }
-    if method not in samplers:
-        raise ValueError(f"method: {method!r} is none of {', '.join(samplers)}")
-    if method in ("exhaustive", "bounded") and k is not None:
-        raise ValueError(f"k: the {method} method has no head of a given size")
-    return samplers[method]()
+    if method not in SAMPLERS:
+        raise ValueError(f"method: {method!r} is none of {', '.join(SAMPLERS)}")
+    return method_named(method, **({} if k is None else {"k": k}))
 
 
 def ordered_sampler_of(method: str | None, k: int | None) -> OrderedSampler | None:
     """Likewise, for draws without replacement."""
     chosen = sampler_of("lazy" if method is None and k is not None else method, k)
     if chosen is not None and not isinstance(chosen, OrderedSampler):
-        raise ValueError(f"method: {method!r} cannot draw without replacement; exhaustive, bounded and lazy can")
+        able = ", ".join(names_of_methods(OrderedSampler))
+        raise ValueError(f"method: {method!r} cannot draw without replacement, as {able} can")
     return chosen

@@ -50,20 +50,12 @@ class LiveDistribution(MergedDistribution):
         super().__init__(parts, snapshot, theta, temperature, d=d, max_norm=longest, naming=naming)
         self._segments, self._snapshot = parts, snapshot
 
-    def sample(
-        self,
-        size: int | tuple[int, ...] = 1,
-        *,
-        method: Sampler | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Draws:
-        """Independent samples: `ids` of shape (size,) + batch shape."""
+    def _sample(self, size: int | tuple[int, ...], method: Sampler | None, rng: Rng, exclude: Exclude) -> Draws:
         large = self._segments[0].shown
         chosen = default_sampler(large) if method is None else method
         coded = isinstance(large, PartitionIndex) and len(self._thetas) > 0
         if exclude is not None or not coded or not isinstance(chosen, Bounded):
-            return super().sample(size, method=method, rng=rng, exclude=exclude)
+            return super()._sample(size, method, rng, exclude)
         shape, count = sample_shape(size)
         rules = Rules(chosen.delta, None, count, distinct=False)
         return self._race(rules, rng).shaped(shape, self.batch_shape, self._naming)

@@ -66,7 +66,7 @@ def _unpacked(content: bytes) -> Change:
     return Change(pieces[0].astype(np.int64), pieces[1].astype(np.int64), rows, called)
 
 
-class _Head(NamedTuple):
+class _Header(NamedTuple):
     """Of a record."""
 
     number: int
@@ -77,7 +77,7 @@ class _Head(NamedTuple):
     content_sum: int
 
     @classmethod
-    def at(cls, log: bytes, start: int) -> "_Head | None":
+    def at(cls, log: bytes, start: int) -> "_Header | None":
         """None if there is none."""
         try:
             mark, length, content_sum, number, head_sum = _HEAD.unpack_from(log, start)
@@ -102,17 +102,17 @@ def read_changes(path: Path, data: str) -> tuple[list[Change], int]:
         return [], 0
     changes: list[Change] = []
     end = 0
-    head = _Head.at(log, end)
+    head = _Header.at(log, end)
     while head is not None and head.number == len(changes) + 1 and (content := head.content(log)) is not None:
         try:
             changes.append(_unpacked(content))
         except (ValueError, error) as wrong:
             raise ValueError(f"{file}: record {len(changes) + 1} cannot be read ({wrong})") from None
         end = head.last
-        head = _Head.at(log, end)
+        head = _Header.at(log, end)
     later = log.find(_MARK, end if head is None else head.last)  # what it holds may look like records
     while later >= 0:
-        found = _Head.at(log, later)
+        found = _Header.at(log, later)
         if found is not None and found.number > len(changes) and found.content(log) is not None:
             raise ValueError(
                 f"{file}: record {len(changes) + 1} is damaged, but record {found.number} is not; restore the file, or "

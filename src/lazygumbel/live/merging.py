@@ -33,7 +33,7 @@ _ROOM = 1 + 2.0**-14
 _ROUNDING = 1e-5
 
 
-class _Known(NamedTuple):
+class _Origins(NamedTuple):
     """What is known of all rows of some sources."""
 
     cell_of: Ints
@@ -44,7 +44,7 @@ class _Known(NamedTuple):
     """Of the norms of their residuals: of coded rows those that are typical of their cells."""
 
     @classmethod
-    def of(cls, sources: Sources, built: PartitionIndex) -> "_Known":
+    def of(cls, sources: Sources, built: PartitionIndex) -> "_Origins":
         cell_of, widths = np.empty(sources.n, dtype=np.int64), np.zeros((2, sources.n), dtype=np.float32)
         squares = np.zeros(sources.n)
         for source in sources.each:
@@ -59,7 +59,7 @@ class _Known(NamedTuple):
         return cls(cell_of, widths, squares)
 
 
-class _Encoded(NamedTuple):
+class _EncodedEntries(NamedTuple):
     """Rows that were encoded."""
 
     entries: Ints
@@ -76,10 +76,10 @@ class _Merge:
 
     def __init__(self, sources: Sources, built: PartitionIndex, progress: Progress) -> None:
         self.sources, self.built, self.progress = sources, built, progress
-        known = _Known.of(sources, built)
-        self.widths, self.squares = known.widths, known.squares
-        held = np.bincount(known.cell_of, minlength=built.cells) > 0
-        self.cells, self.numbers = np.flatnonzero(held), (np.cumsum(held) - 1)[known.cell_of]
+        origins = _Origins.of(sources, built)
+        self.widths, self.squares = origins.widths, origins.squares
+        held = np.bincount(origins.cell_of, minlength=built.cells) > 0
+        self.cells, self.numbers = np.flatnonzero(held), (np.cumsum(held) - 1)[origins.cell_of]
         """Cells of the build that have rows, and which of these each row is in."""
         self.means, changed = _shortened(built.partition.means[self.cells], sources)
         self.fresh = changed[self.numbers]
@@ -89,7 +89,7 @@ class _Merge:
         self.encoded = [self._encode(np.flatnonzero(self.fresh))]
         self.gain, self.exponents = self._units()
 
-    def _encode(self, entries: Ints) -> _Encoded:
+    def _encode(self, entries: Ints) -> _EncodedEntries:
         coder, d = self.built.coder, self.sources.d
         codes, gains = np.empty((len(entries), coder.parts[1]), dtype=np.uint8), np.empty((len(entries), 2))
         byte_codes, errors, code_norms, start = Bytes.empty(len(entries), d), [0.0], [0.0], 0
@@ -111,7 +111,7 @@ class _Merge:
                     for count in in_pieces(encode, len(some)):
                         task.advance(count)
                 start += len(some)
-        return _Encoded(entries, codes, gains, byte_codes._replace(error=max(errors)), max(code_norms))
+        return _EncodedEntries(entries, codes, gains, byte_codes._replace(error=max(errors)), max(code_norms))
 
     def _units(self) -> tuple[float, npt.NDArray[np.uint8]]:
         """Of gains: that of the build times a power of two, and by how many each cell is below it."""

@@ -37,7 +37,7 @@ class _Union:
 
 
 @dataclass(frozen=True, eq=False)
-class _Mass:
+class _SumOfParts:
     """Sums over all parts, each by its own default method or by the one given; an `Estimator` of Z alone."""
 
     over: Over
@@ -69,9 +69,9 @@ def truncate(
 ) -> Distribution:
     """The distribution over what rules leave of the rows that are not excluded; the ids of these must have a row."""
     errors = (None, CLOSE) if rel_err is None else (rel_err,)
-    estimators = [_Mass(over, error) for error in errors]
+    estimators = [_SumOfParts(over, error) for error in errors]
     if rel_err is None:
-        estimators.append(_Mass(over, method=Exhaustive()))
+        estimators.append(_SumOfParts(over, method=Exhaustive()))
     whole = Distribution(_Union(features, over), theta, temperature)
     query = whole.query(exclude)
     return whole.cut(query, rules.find(query, estimators, rng))

@@ -18,12 +18,12 @@ from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_ids, check_temperature, check_vectors, longest_vector
 from lazygumbel.merged.parts import Answers, Each, Part, Places, one_by_one
 from lazygumbel.merged.scattering import scatter_draws, scatter_estimate, scatter_ordered, scatter_top
-from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods import Keyed, OrderedSampler, Sampler
 from lazygumbel.methods.keyed import keyed_within
 from lazygumbel.methods.slate import chained, check_slates
 from lazygumbel.results import Draws, Estimate, Moments, Naming, OrderedDraws, TopK
 from lazygumbel.rows.exclusions import Exclude, exclusions
-from lazygumbel.verbs import Rng, Verbs, sample_shape
+from lazygumbel.verbs import Rng, SumOptions, Verbs, sample_shape
 
 __all__ = ["MergedDistribution"]
 
@@ -72,15 +72,7 @@ class MergedDistribution(Verbs):
         shown = f"n={n:,}, d={d}, parts={len(self._parts)}, batch_shape={self.batch_shape}"
         return f"MergedDistribution({shown}, temperature={self.temperature:g})"
 
-    def sample(
-        self,
-        size: int | tuple[int, ...] = 1,
-        *,
-        method: Sampler | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Draws:
-        """Independent samples: `ids` of shape (size,) + batch shape."""
+    def _sample(self, size: int | tuple[int, ...], method: Sampler | None, rng: Rng, exclude: Exclude) -> Draws:
         shape, count = sample_shape(size)
         chosen = method.seeded(rng) if isinstance(method, Keyed) else method
         rngs = self._rngs(rng)
@@ -114,54 +106,20 @@ class MergedDistribution(Verbs):
         shape = (size, *self.batch_shape)
         return self._shaped(found, ids=shape, logits=shape, values=shape, threshold=self.batch_shape)
 
-    def log_partition(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | Normaliser | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Z, shape batch shape. `rel_err` asks the default methods for this relative error of Z."""
-        rngs = self._rngs(rng)
+    def _log_partition(self, options: SumOptions) -> Estimate:
+        return self._estimate(options, lambda answers, _, given: answers.log_partition(**given))
 
-        def ask(p: int, answers: Answers, excluded: Exclude, _: int) -> Estimate:
-            return answers.log_partition(rel_err=rel_err, method=method, rng=rngs[p], exclude=excluded)
+    def _expectation(self, f: Callable[[Ints], npt.ArrayLike] | None, options: SumOptions) -> Estimate:
+        def ask(answers: Answers, ids: Ints, given: dict[str, Any]) -> Estimate:
+            return answers.expectation(None if f is None else _Renamed(f, ids), **given)
 
-        return self._estimate(ask, exclude, method)
+        return self._estimate(options, ask)
 
-    def expectation(
-        self,
-        f: Callable[[Ints], npt.ArrayLike] | None = None,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
+    def _mean_logit(self, options: SumOptions) -> Estimate:
+        return self._estimate(options, lambda answers, _, given: answers.mean_logit(**given))
 
-        `f` takes ids of shape (m,) and returns (m,) or (m, p).
-        """
-        rngs = self._rngs(rng)
-
-        def ask(p: int, answers: Answers, excluded: Exclude, _: int) -> Estimate:
-            own = None if f is None else _Renamed(f, self._parts[p].ids)
-            return answers.expectation(own, rel_err=rel_err, method=method, rng=rngs[p], exclude=excluded)
-
-        return self._estimate(ask, exclude, method)
-
-    def log_prob_ordered(
-        self,
-        ids: npt.ArrayLike,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Pr of each row of a slate given those before it; ids (K,) + batch shape. Some row must be in no slate."""
-        asked, batch = self._check(ids, "ids"), self.batch_shape
+    def _log_prob_ordered(self, ids: npt.ArrayLike, options: SumOptions) -> Estimate:
+        asked, batch, exclude = self._check(ids, "ids"), self.batch_shape, options.exclude
         if asked.ndim != len(batch) + 1:
             raise ValueError(f"ids must have shape (K,) + {batch}, one slate for each theta, not {asked.shape}")
         logits, slates = self.logits(asked, exclude=exclude), asked.reshape(len(asked), len(self._thetas))
@@ -169,7 +127,7 @@ class MergedDistribution(Verbs):
         held = exclusions(() if exclude is None else exclude, batch, self._places.size)
         live = (one[self._places.find(one)[0] >= 0] for one in held)  # a mask may hold removed rows
         out = [np.union1d(one, slate) for one, slate in zip(live, slates.T, strict=True)]
-        rest = self.log_partition(rel_err=rel_err, method=method, rng=rng, exclude=out if batch else out[0])
+        rest = self._log_partition(options._replace(exclude=out if batch else out[0]))
         return chained(asked, logits, rest)
 
     def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
@@ -196,22 +154,6 @@ class MergedDistribution(Verbs):
                 found[np.isin(flat[:, b], excluded), b] = -np.inf
         return found.reshape(asked.shape)
 
-    def mean_logit(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[theta . phi / temperature], shape batch shape."""
-        rngs = self._rngs(rng)
-
-        def ask(p: int, answers: Answers, excluded: Exclude, _: int) -> Estimate:
-            return answers.mean_logit(rel_err=rel_err, method=method, rng=rngs[p], exclude=excluded)
-
-        return self._estimate(ask, exclude, method)
-
     def top_k(self, k: int, *, exclude: Exclude = None) -> TopK:
         """The k most probable rows (as far as the indexes find them), with raw inner products."""
         check_count(k, "k")
@@ -228,13 +170,13 @@ class MergedDistribution(Verbs):
         rows, bound = found.rows.reshape(batch), found.bound.reshape(batch)
         return replace(found, ids=ids, scores=scores, rows=rows, bound=bound, k=k, naming=self._naming)
 
-    def _estimate(
-        self,
-        ask: Callable[[int, Answers, Exclude, int], Estimate],
-        exclude: Exclude,
-        method: object,
-    ) -> Estimate:
-        found = self._ask(ask, scatter_estimate, self._left_out(exclude))
+    def _estimate(self, options: SumOptions, verb: Callable[[Answers, Ints, dict[str, Any]], Estimate]) -> Estimate:
+        rngs, method = self._rngs(options.rng), options.method
+
+        def ask(p: int, answers: Answers, excluded: Exclude, _: int) -> Estimate:
+            return verb(answers, self._parts[p].ids, options._replace(rng=rngs[p], exclude=excluded)._asdict())
+
+        found = self._ask(ask, scatter_estimate, self._left_out(options.exclude))
         if any(one.moments is None for one in found):
             raise ValueError(f"method: {method!r} cannot answer for rows that lie in {len(self._parts)} parts")
         merged = reduce(Estimate.merge, found)

@@ -29,7 +29,7 @@ _SAFE = 40.0
 _PATIENCE, _ENTRIES_A_PROPOSAL = 4096, 2048
 
 
-class _Block(NamedTuple):
+class _WeighedBlock(NamedTuple):
     """Consecutive stored rows, and exp(logit - high) of each for every theta, (B, m); excluded rows weigh nothing."""
 
     start: int
@@ -109,7 +109,7 @@ def finish(
     return np.concatenate([ids, more]), np.concatenate([values, later])
 
 
-def _blocks(query: Query) -> Iterator[_Block]:
+def _blocks(query: Query) -> Iterator[_WeighedBlock]:
     stored = query.features.stored
     step = _STRIPE * max(1, _SCORES_AT_ONCE // (_STRIPE * max(1, query.size)))
     # Scaling the thetas costs nothing; scaling the scores would be another pass.
@@ -130,7 +130,7 @@ def _blocks(query: Query) -> Iterator[_Block]:
             high = logits.max(axis=1)
             high[np.isneginf(high)] = 0.0
             logits -= high[:, None]
-        yield _Block(start, rows, high, np.exp(logits, out=logits))
+        yield _WeighedBlock(start, rows, high, np.exp(logits, out=logits))
 
 
 def _stripe_masses(query: Query) -> tuple[Floats, Floats]:

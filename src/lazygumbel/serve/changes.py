@@ -13,13 +13,13 @@ from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Model, Served
 from lazygumbel.serve.thetas import BASE64, floats_of, ids_of, numbers_of
 
-__all__ = ["KINDS", "Change", "Kind", "read_change", "read_change_of_bytes"]
+__all__ = ["KINDS", "ChangeRequest", "Kind", "read_change", "read_change_of_bytes"]
 
 
 _FORMS = "rows must be a list of lists of numbers or {'float32': base64 of little-endian float32}"
 
 
-class Change(NamedTuple):
+class ChangeRequest(NamedTuple):
     """A change that was read; the library checks the rest of it when it is made."""
 
     kind: str
@@ -96,7 +96,7 @@ _ALL = (
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
-def read_change(kind: Kind, given: Mapping[str, Any], served: Served, limits: Limits) -> Change:
+def read_change(kind: Kind, given: Mapping[str, Any], served: Served, limits: Limits) -> ChangeRequest:
     """The change in a JSON object; `ValueError` when there is none."""
     for name in kind.needs:
         if name not in given:
@@ -108,7 +108,9 @@ def read_change(kind: Kind, given: Mapping[str, Any], served: Served, limits: Li
     return _change(kind, given, rows, served, limits)
 
 
-def read_change_of_bytes(kind: Kind, body: bytes, query: Mapping[str, str], served: Served, limits: Limits) -> Change:
+def read_change_of_bytes(
+    kind: Kind, body: bytes, query: Mapping[str, str], served: Served, limits: Limits
+) -> ChangeRequest:
     """The change whose rows are the body, as float32, and whose ids or names stand in the query."""
     for name in query:
         if name not in kind.takes or name == "rows":
@@ -122,7 +124,7 @@ def read_change_of_bytes(kind: Kind, body: bytes, query: Mapping[str, str], serv
 
 def _change(
     kind: Kind, given: Mapping[str, Any], rows: npt.NDArray[Any] | None, served: Served, limits: Limits
-) -> Change:
+) -> ChangeRequest:
     ids = ids_of(given["ids"], "ids", served) if "ids" in given else None
     names = given.get("names")
     if names is not None and not isinstance(names, list):
@@ -131,7 +133,7 @@ def _change(
     limits.allow(max(count, 0 if ids is None else len(ids)), "answers", "the number of rows")
     if not count:
         raise ValueError(f"{kind.name} needs at least one row")
-    return Change(kind.name, ids, rows, names)
+    return ChangeRequest(kind.name, ids, rows, names)
 
 
 def _rows(value: Any, d: int) -> npt.NDArray[Any]:

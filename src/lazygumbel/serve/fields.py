@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lazygumbel._support.checks import check_count, check_number
+from lazygumbel.methods.named import METHODS
 from lazygumbel.serve.thetas import SCHEMA as THETA
 
-__all__ = ["FIELDS", "IDS", "METHODS", "Field", "split_list"]
+__all__ = ["FIELDS", "IDS", "Field", "split_list"]
 
 _LARGEST_SEED = 2**53 - 1
 """Beyond it JavaScript has no whole numbers of its own."""
 _COLDEST, _SMALLEST = 1e-30, 1e-9
 """Below these, logits overflow, and errors are lost in the rounding of float32."""
-METHODS = ("bounded", "calibrated", "exhaustive", "fixed-cutoff", "lazy", "top-k", "uniform-tail")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def split_list(text: str) -> list[int | str]:
 
 
 def _method(value: Any) -> str:
-    if value not in METHODS:
+    if not isinstance(value, str) or value not in METHODS:
         raise ValueError(f"method: {value!r} is none of {', '.join(METHODS)}")
     return value
 

@@ -10,11 +10,11 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
+from lazygumbel.methods.named import METHODS
 from lazygumbel.serve import wire
-from lazygumbel.serve.changes import Change, Kind, read_change, read_change_of_bytes
+from lazygumbel.serve.changes import ChangeRequest, Kind, read_change, read_change_of_bytes
 from lazygumbel.serve.direct import Handler, Refused, Reply, error_body, read_body
 from lazygumbel.serve.failures import AGAIN, answering
-from lazygumbel.serve.fields import METHODS
 from lazygumbel.serve.metrics import CONTENT_TYPE
 from lazygumbel.serve.questions import Question, read_binary, read_json
 from lazygumbel.serve.served import Served
@@ -64,7 +64,7 @@ class Routes:
     def change(self, kind: Kind) -> Handler:
         """What makes a kind of change."""
 
-        def read(content: _Content) -> Change:
+        def read(content: _Content) -> ChangeRequest:
             served, limits = self._service.served, self._service.limits
             if content.binary and "rows" not in kind.takes:
                 raise Refused(415, f"the body of {kind.name} must be application/json")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lazygumbel.serve import logs
 from lazygumbel.serve.asking import Answer
-from lazygumbel.serve.changes import Change
+from lazygumbel.serve.changes import ChangeRequest
 from lazygumbel.serve.engine import Batcher, Busy
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.metrics import Metrics
@@ -74,7 +74,7 @@ class Service:
         self.metrics.count_answer(question.settings.verb, answer)
         return answer
 
-    async def change(self, change: Change) -> "Made":
+    async def change(self, change: ChangeRequest) -> "Made":
         """Make a change, durable where the model is.
 
         Changes are made one after the other, none is given up once it was accepted, and questions that come after the
@@ -103,7 +103,7 @@ class Service:
         """The same, without waiting for it; on any thread."""
         self._changing.submit(self._reload)
 
-    def _change(self, change: Change) -> "Made":
+    def _change(self, change: ChangeRequest) -> "Made":
         if self._writer is None:
             raise Closed
         with self._turn():

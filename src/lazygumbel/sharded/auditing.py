@@ -17,7 +17,7 @@ from lazygumbel.methods.draw import log_sum_exp
 from lazygumbel.model import LogLinear
 from lazygumbel.results import Draws
 from lazygumbel.rows.exclusions import Exclude, exclusions
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Request
 
 __all__ = ["ShardAudit", "audit_of", "audit_shard", "check_raced", "left_out"]
@@ -54,7 +54,7 @@ def audit_shard(model: LogLinear, request: Request) -> list[ShardAudit]:
     return found
 
 
-def left_out(places: Places, exclude: Exclude, thetas: int) -> list[list[Ints] | None]:
+def left_out(places: ShardPlaces, exclude: Exclude, thetas: int) -> list[list[Ints] | None]:
     """For each shard its own ids of the rows that are excluded, theta by theta; checked when draws were asked for."""
     if exclude is None:
         return [None] * len(places.shards)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from lazygumbel._support.extras import require
 from lazygumbel.sharded.cluster import first_line, join
 from lazygumbel.sharded.requests import Lost, ShardError
-from lazygumbel.sharded.rows import RowSource, are_paths, rows_of
+from lazygumbel.sharded.rows import RowSource, are_paths, open_rows
 from lazygumbel.sharded.splitting import Builder, Job, build_shard
 
 __all__ = ["by_ray"]
@@ -48,7 +48,7 @@ def by_ray(source: RowSource, address: str | None) -> Builder:
 
 
 def _build(paths: str | list[str], job: Job) -> None:
-    build_shard(rows_of(paths), job)
+    build_shard(open_rows(paths), job)
 
 
 def _paths(source: RowSource) -> str | list[str]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from lazygumbel._support.arrays import Ints
 from lazygumbel.live.rows import check_names, check_rows
 from lazygumbel.sharded.coordinator import Coordinator
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Request, ShardError
 
 __all__ = ["add", "remove", "replace"]
@@ -56,7 +56,7 @@ def replace(shards: Coordinator, ids: npt.ArrayLike, rows: npt.ArrayLike) -> Non
         )
 
 
-def _by_shard(places: Places, ids: npt.ArrayLike) -> dict[int, tuple[Ints, Ints]]:
+def _by_shard(places: ShardPlaces, ids: npt.ArrayLike) -> dict[int, tuple[Ints, Ints]]:
     """For every place that holds some of the ids, which of them, and its own ids of these. None may be lost."""
     asked, place, own = places.locate(ids, "ids")
     if asked.ndim != 1:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lazygumbel._support.locking import only_writer
 from lazygumbel.sharded.manifest import NO_FILES, Manifest, folder_of
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Engine, Health, Lost, Replies, Request, Requests, ShardError, Standing
 from lazygumbel.sharded.versions import files_of, other_version
 
@@ -57,7 +57,7 @@ class Coordinator:
         """Shards that must say how they stand."""
         self._pending: dict[int, Request] = {}
         """Changes that were not heard of again."""
-        self.known = Places(manifest, self._standings, {})
+        self.known = ShardPlaces(manifest, self._standings, {})
         """The rows that there are, as far as is known."""
         self._closing = ExitStack()
         if writes:
@@ -70,14 +70,14 @@ class Coordinator:
             self._unmark(set(self._standings) - self._unknown)
             unless_done.pop_all()
 
-    def now(self) -> Places:
+    def now(self) -> ShardPlaces:
         """The rows that there are; shards of which that cannot be said are lost."""
         if self._pending or self._unknown:
             with self.changing:
                 return self._settle()
         return self.known
 
-    def steady(self, ask: Callable[[Places], T]) -> T:
+    def steady(self, ask: Callable[[ShardPlaces], T]) -> T:
         """What a function of places returns, for one version of all shards."""
         for _ in range(_TRIES):
             try:
@@ -87,7 +87,7 @@ class Coordinator:
         with self.changing:
             return ask(self.now())
 
-    def send(self, places: Places, requests: Requests, *, whole: bool = False) -> Replies:
+    def send(self, places: ShardPlaces, requests: Requests, *, whole: bool = False) -> Replies:
         """One fan-out; `whole` if no shard may be missing."""
         asked = {shard: mine for shard, mine in requests.items() if shard not in places.lost}
         replies = self._engine.ask(asked, places.versions(asked))
@@ -98,7 +98,7 @@ class Coordinator:
             raise ShardError(replies.lost)
         return replies
 
-    def change(self, requests: Mapping[int, Request]) -> Places:
+    def change(self, requests: Mapping[int, Request]) -> ShardPlaces:
         """Have shards, none of which is lost, change their rows; by who holds `changing`."""
         first = {shard for shard in requests if self._standings[shard].version == NO_FILES}
         if first:
@@ -145,7 +145,7 @@ class Coordinator:
         """End the workers, and let others write."""
         self._closing.close()
 
-    def _moved(self, places: Places, refused: set[int]) -> bool:
+    def _moved(self, places: ShardPlaces, refused: set[int]) -> bool:
         """Whether shards refused what was asked because their rows have changed since, by this connection."""
         if not self.writes:
             return False
@@ -153,7 +153,7 @@ class Coordinator:
             self._unknown |= {shard for shard in refused if self._manifest.shards[shard].compacting}
             return self.known is not places or bool(self._unknown)
 
-    def _settle(self) -> Places:
+    def _settle(self) -> ShardPlaces:
         """Ask shards how they stand, and for changes that were not heard of; publish what is known."""
         asked = {shard: (Request("stand", {}),) for shard in self._unknown - set(self._pending)}
         asked |= {shard: (request,) for shard, request in self._pending.items()}
@@ -168,7 +168,7 @@ class Coordinator:
             wrong = self._adopt(shard, standing)
             if wrong is not None:
                 replies.lost[shard] = wrong
-        self.known = Places(self._manifest, self._standings, replies.lost)
+        self.known = ShardPlaces(self._manifest, self._standings, replies.lost)
         return self.known
 
     def _adopt(self, shard: int, standing: Standing) -> Lost | None:

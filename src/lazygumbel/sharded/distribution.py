@@ -13,16 +13,17 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_number, check_vectors
 from lazygumbel.merged import MergedDistribution
-from lazygumbel.methods import Estimator, Keyed, Normaliser, OrderedSampler, Sampler
+from lazygumbel.methods import Keyed, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, Mode, Naming, OrderedDraws, Reason, Result, TopK
 from lazygumbel.rows.exclusions import Exclude
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Lost, ShardError
 from lazygumbel.sharded.script import Script, StandInPart, Unanswered, each_part
 from lazygumbel.sharded.view import View
-from lazygumbel.verbs import Rng, Verbs
+from lazygumbel.verbs import Rng, SumOptions, Verbs
 
 __all__ = ["ShardedDistribution"]
 
@@ -33,7 +34,8 @@ class ShardedDistribution(Verbs):
     """The model at one theta, or at a batch, over all shards; verbs, shapes and labels as of `Distribution`.
 
     Each verb sees the rows that there are when it is called. A result says in `coverage` which share of them it speaks
-    for; below one its label is heuristic.
+    for; below one its label is heuristic, and log-probabilities of rows of a missing shard are not a number. Functions
+    of ids are called where the shards are: on Ray they travel.
     """
 
     def __init__(
@@ -47,15 +49,7 @@ class ShardedDistribution(Verbs):
     def __repr__(self) -> str:
         return f"ShardedDistribution(batch_shape={self.batch_shape}, temperature={self.temperature:g})"
 
-    def sample(
-        self,
-        size: int | tuple[int, ...] = 1,
-        *,
-        method: Sampler | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Draws:
-        """Independent samples: `ids` of shape (size,) + batch shape."""
+    def _sample(self, size: int | tuple[int, ...], method: Sampler | None, rng: Rng, exclude: Exclude) -> Draws:
         seed = _seed(rng)
         chosen = _keyed(method, seed)
         return self._run(lambda m: m.sample(size, method=chosen, rng=seed, exclude=exclude))
@@ -68,78 +62,27 @@ class ShardedDistribution(Verbs):
         chosen = _keyed(method, seed)
         return self._run(lambda m: m.sample_without_replacement(size, method=chosen, rng=seed, exclude=exclude))
 
-    def log_partition(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | Normaliser | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Z, shape batch shape. `rel_err` asks the default methods for this relative error of Z."""
-        seed = _seed(rng)
-        return self._run(lambda m: m.log_partition(rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+    def _log_partition(self, options: SumOptions) -> Estimate:
+        given = _settle_seed(options)
+        return self._run(lambda m: m.log_partition(**given))
 
-    def expectation(
-        self,
-        f: Callable[[npt.NDArray[np.int64]], npt.ArrayLike] | None = None,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[f(i)], shape batch shape + value shape; without f, the expectation of the features phi.
+    def _expectation(self, f: Callable[[Ints], npt.ArrayLike] | None, options: SumOptions) -> Estimate:
+        given = _settle_seed(options)
+        return self._run(lambda m: m.expectation(f, **given))
 
-        `f` takes ids of shape (m,) and returns (m,) or (m, p). It is called where the shards are: on Ray it travels.
-        """
-        seed = _seed(rng)
-        return self._run(lambda m: m.expectation(f, rel_err=rel_err, method=method, rng=seed, exclude=exclude))
+    def _mean_logit(self, options: SumOptions) -> Estimate:
+        given = _settle_seed(options)
+        return self._run(lambda m: m.mean_logit(**given))
 
-    def log_prob(
-        self,
-        ids: npt.ArrayLike,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Pr(ids), for ids of shape sample shape + batch shape; not a number for rows of a missing shard."""
-        seed = _seed(rng)
-        return self._run(
-            lambda m: m.log_prob(ids, rel_err=rel_err, method=method, rng=seed, exclude=exclude),
-            lambda m: m.log_partition(rel_err=rel_err, method=method, rng=seed, exclude=exclude),
-        )
+    def _log_prob(self, ids: npt.ArrayLike, options: SumOptions) -> Estimate:
+        given = _settle_seed(options)
+        return self._run(lambda m: m.log_prob(ids, **given), lambda m: m.log_partition(**given))
 
-    def log_prob_ordered(
-        self,
-        ids: npt.ArrayLike,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """log Pr of each row of a slate given those before it; ids (K,) + batch shape. Two fan-outs."""
-        seed = _seed(rng)
-        return self._run(
-            lambda m: m.log_prob_ordered(ids, rel_err=rel_err, method=method, rng=seed, exclude=exclude), whole=True
-        )
+    def _log_prob_ordered(self, ids: npt.ArrayLike, options: SumOptions) -> Estimate:
+        given = _settle_seed(options)
+        return self._run(lambda m: m.log_prob_ordered(ids, **given), whole=True)
 
-    def mean_logit(
-        self,
-        *,
-        rel_err: float | None = None,
-        method: Estimator | None = None,
-        rng: Rng = None,
-        exclude: Exclude = None,
-    ) -> Estimate:
-        """E[theta . phi / temperature], shape batch shape."""
-        seed = _seed(rng)
-        return self._run(lambda m: m.mean_logit(rel_err=rel_err, method=method, rng=seed, exclude=exclude))
-
-    def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> npt.NDArray[np.float64]:
+    def logits(self, ids: npt.ArrayLike, *, exclude: Exclude = None) -> Floats:
         """theta . phi / temperature of ids of shape sample shape + batch shape; not a number of a missing shard."""
         return self._run(lambda m: m.logits(ids, exclude=exclude))
 
@@ -169,7 +112,7 @@ class ShardedDistribution(Verbs):
 
     def _run_at(
         self,
-        places: Places,
+        places: ShardPlaces,
         verb: Callable[[MergedDistribution], T],
         also: Sequence[Callable[[MergedDistribution], object]],
         *,
@@ -190,7 +133,7 @@ class ShardedDistribution(Verbs):
             script.fetch(lambda requests: self._view.send(places, requests, whole=whole))
 
 
-def _settled(found: Any, lost: dict[int, Lost], places: Places) -> Any:
+def _settled(found: Any, lost: dict[int, Lost], places: ShardPlaces) -> Any:
     """The result, with what it lacks."""
     if not lost:
         return found
@@ -211,6 +154,11 @@ def _settled(found: Any, lost: dict[int, Lost], places: Places) -> Any:
 def _keyed(method: Any, seed: int) -> Any:
     """With the seed that an unsplit model would draw, if it is a method that has one."""
     return replace(method, seed=seed) if isinstance(method, Keyed) and method.seed is None else method
+
+
+def _settle_seed(options: SumOptions) -> dict[str, Any]:
+    """The same by name; a verb that is run again asks for the same."""
+    return options._replace(rng=_seed(options.rng))._asdict()
 
 
 def _seed(rng: Rng) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel._support.arrays import Ints
-from lazygumbel.sharded.places import Holding, Places
+from lazygumbel.sharded.places import Holding, ShardPlaces
 from lazygumbel.sharded.requests import Request, Verb
 from lazygumbel.sharded.view import View
 
@@ -61,14 +61,14 @@ class ShardedFeatures:
         self._check_named()
         return self._view.steady(lambda places: self._beginning_with(places, prefix, limit))
 
-    def _gather(self, places: Places, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def _gather(self, places: ShardPlaces, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         asked, place, own = places.locate(ids, "ids")
         rows = np.empty((asked.size, places.d), dtype=np.float32)
         for where, found in self._of_each(places, "gather", place.reshape(-1), own.reshape(-1)):
             rows[where] = found
         return rows.reshape(*asked.shape, places.d)
 
-    def _names_of(self, places: Places, ids: npt.ArrayLike) -> list[str]:
+    def _names_of(self, places: ShardPlaces, ids: npt.ArrayLike) -> list[str]:
         asked, place, own = places.locate(ids, "ids")
         names = [""] * asked.size
         for where, found in self._of_each(places, "names", place.reshape(-1), own.reshape(-1)):
@@ -76,24 +76,24 @@ class ShardedFeatures:
                 names[i] = name
         return names
 
-    def _find(self, places: Places, name: str) -> int:
+    def _find(self, places: ShardPlaces, name: str) -> int:
         own = self._of_all(places, Request("find", {"name": name}))
         ids = [int(one.ids_of(np.array(found))) for one, found in own if found is not None]
         if not ids:
             raise ValueError(f"no row is named {name!r}")
         return min(ids)
 
-    def _beginning_with(self, places: Places, prefix: str, limit: int) -> Ints:
+    def _beginning_with(self, places: ShardPlaces, prefix: str, limit: int) -> Ints:
         found = self._of_all(places, Request("complete", {"prefix": prefix, "most": limit}))
         pieces = [np.concatenate([one.ids_of(own[kind]) for one, own in found]) for kind in (0, 1)]
         return np.concatenate([np.sort(piece) for piece in pieces])[:limit]
 
-    def _of_all(self, places: Places, request: Request) -> list[tuple[Holding, Any]]:
+    def _of_all(self, places: ShardPlaces, request: Request) -> list[tuple[Holding, Any]]:
         """What every shard that has rows answers."""
         answers = self._view.send(places, {one.number: (request,) for one in places.filled}, whole=True).answers
         return [(one, answers[one.number][0]) for one in places.filled]
 
-    def _of_each(self, places: Places, verb: Verb, place: Ints, own: Ints) -> list[tuple[Ints, Any]]:
+    def _of_each(self, places: ShardPlaces, verb: Verb, place: Ints, own: Ints) -> list[tuple[Ints, Any]]:
         """Which of the ids lie in a shard, and what it says of them."""
         present: list[int] = np.unique(place).tolist()
         where = {places.shards[p].number: np.flatnonzero(place == p) for p in present}

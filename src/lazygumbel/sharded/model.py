@@ -21,9 +21,9 @@ from lazygumbel.sharded.coordinator import Coordinator
 from lazygumbel.sharded.distribution import ShardedDistribution
 from lazygumbel.sharded.features import ShardedFeatures
 from lazygumbel.sharded.manifest import Manifest
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Engine, Health, Request
-from lazygumbel.sharded.rows import RowSource, rows_of
+from lazygumbel.sharded.rows import RowSource, open_rows
 from lazygumbel.sharded.splitting import MakeIndex, share_out
 from lazygumbel.sharded.threads import ThreadsEngine
 from lazygumbel.sharded.view import Pinned, View
@@ -60,7 +60,7 @@ class ShardedModel:
         Indexes are built anew, by `index` or as `LogLinear.build` chooses; a calibration is not taken over. When a
         call is interrupted, the same call goes on where it was.
         """
-        share_out(rows_of(model), Path(out), shards, index=index, rng=rng, progress=progress)
+        share_out(open_rows(model), Path(out), shards, index=index, rng=rng, progress=progress)
 
     @classmethod
     def build(
@@ -88,7 +88,7 @@ class ShardedModel:
             from lazygumbel.sharded.building import by_ray  # here, as the rest of the package needs no Ray
 
             builder = by_ray(source, address)
-        share_out(rows_of(source), Path(out), shards, index=index, rng=rng, progress=progress, builder=builder)
+        share_out(open_rows(source), Path(out), shards, index=index, rng=rng, progress=progress, builder=builder)
 
     @classmethod
     def connect(
@@ -251,7 +251,7 @@ class ShardedModel:
         batch = np.atleast_2d(check_vectors(thetas, "thetas", self.d))
         drawn = self(batch, temperature=temperature).sample(1, method=method, rng=0, exclude=exclude)
 
-        def ask(places: Places) -> Audit:
+        def ask(places: ShardPlaces) -> Audit:
             asked = {
                 holding.number: (Request("audit", {"method": method, "exclude": out}, batch, temperature),)
                 for holding, out in zip(places.shards, left_out(places, exclude, len(batch)), strict=True)

@@ -18,7 +18,7 @@ from lazygumbel.indexes import Index
 from lazygumbel.sharded.manifest import Manifest, Shard
 from lazygumbel.sharded.requests import Lost, Standing
 
-__all__ = ["Holding", "Places"]
+__all__ = ["Holding", "ShardPlaces"]
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
@@ -67,8 +67,8 @@ class Holding:
         return there
 
 
-class Places:
-    """The rows of all shards, each in one version; `Places` of a merged distribution, too."""
+class ShardPlaces:
+    """The rows of all shards, each in one version; the `Places` of a merged distribution."""
 
     def __init__(self, manifest: Manifest, standings: Mapping[int, Standing], lost: Mapping[int, Lost]) -> None:
         self.shards = [

@@ -14,13 +14,13 @@ from lazygumbel.model import LogLinear
 from lazygumbel.rows.features import Features, Source
 from lazygumbel.rows.names import Names
 
-__all__ = ["RowSource", "Rows", "are_paths", "rows_of"]
+__all__ = ["OpenedRows", "RowSource", "are_paths", "open_rows"]
 
 RowSource = LogLinear | Features | Source | Sequence[str | PathLike[str]]
 """A model or its folder, an array (memory-mapped ones stay so), a file that `datasets.read` knows, or many of those."""
 
 
-class Rows(Protocol):
+class OpenedRows(Protocol):
     """Rows that need not be in memory."""
 
     @property
@@ -47,18 +47,18 @@ class Rows(Protocol):
         ...
 
 
-def rows_of(source: RowSource) -> Rows:
+def open_rows(source: RowSource) -> OpenedRows:
     """The rows of whatever holds some."""
     if isinstance(source, LogLinear):
-        return _Held(_of_model(source))
+        return _Single(_of_model(source))
     if isinstance(source, Features):
-        return _Held(source)
+        return _Single(source)
     if isinstance(source, str | PathLike):
         path = Path(source)
-        return _Held(_of_model(LogLinear.load(path))) if path.is_dir() else _Held(datasets.read(path))
+        return _Single(_of_model(LogLinear.load(path))) if path.is_dir() else _Single(datasets.read(path))
     if are_paths(source):
         return _Files.of([Path(path) for path in cast("Sequence[str]", source)])
-    return _Held(Features.of(cast("Source", source)))
+    return _Single(Features.of(cast("Source", source)))
 
 
 def _of_model(model: LogLinear) -> Features:
@@ -71,7 +71,7 @@ def _of_model(model: LogLinear) -> Features:
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
+class _Single:
     features: Features
 
     @property
@@ -144,7 +144,7 @@ class _Files:
         for path, first, end in zip(self.paths, self.offsets, self.offsets[1:], strict=False):
             low, high = max(start, first), min(stop, end)
             if low < high:
-                yield _Held(datasets.read(path)).take(low - first, high - first)
+                yield _Single(datasets.read(path)).take(low - first, high - first)
 
 
 def are_paths(source: object) -> bool:

@@ -17,7 +17,7 @@ from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.rows.features import Features
 from lazygumbel.sharded.manifest import MANIFEST, PLAN, Manifest, Shard, folder_of, read_json, write_json
-from lazygumbel.sharded.rows import Rows
+from lazygumbel.sharded.rows import OpenedRows
 from lazygumbel.sharded.versions import digest_of
 
 __all__ = ["Builder", "Job", "MakeIndex", "build_shard", "share_out"]
@@ -57,7 +57,7 @@ Builder = Callable[[Sequence[Job]], Iterable[Job]]
 """Builds shards; gives each back when it is finished."""
 
 
-def build_shard(rows: Rows, job: Job) -> None:
+def build_shard(rows: OpenedRows, job: Job) -> None:
     """Build one shard from rows that hold those of all."""
     folder = Path(job.folder)
     if folder.exists():
@@ -69,7 +69,7 @@ def build_shard(rows: Rows, job: Job) -> None:
 
 
 def share_out(
-    rows: Rows,
+    rows: OpenedRows,
     out: Path,
     shards: int | Sequence[int],
     *,
@@ -103,7 +103,7 @@ def share_out(
     return manifest
 
 
-def _here(rows: Rows, jobs: Sequence[Job]) -> Iterator[Job]:
+def _here(rows: OpenedRows, jobs: Sequence[Job]) -> Iterator[Job]:
     """One after another, in this process."""
     for job in jobs:
         build_shard(rows, job)
@@ -123,7 +123,7 @@ def _bounds(n: int, shards: int | Sequence[int]) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-def _plan(rows: Rows, out: Path, bounds: list[int], rng: int | None) -> _Plan:
+def _plan(rows: OpenedRows, out: Path, bounds: list[int], rng: int | None) -> _Plan:
     """The plan to follow: the one that was interrupted, or a new one."""
     _check_out(out)
     asked = _Plan(rows.fingerprint(), bounds, secrets.randbits(64) if rng is None else check_count(rng, "rng", least=0))

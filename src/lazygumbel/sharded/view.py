@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from lazygumbel.sharded.coordinator import Coordinator, Overtaken
-from lazygumbel.sharded.places import Places
+from lazygumbel.sharded.places import ShardPlaces
 from lazygumbel.sharded.requests import Replies, Requests
 
 __all__ = ["Pinned", "View"]
@@ -16,15 +16,15 @@ class View(Protocol):
     """Where questions go."""
 
     @property
-    def known(self) -> Places:
+    def known(self) -> ShardPlaces:
         """The rows that questions are about, as far as is known."""
         ...
 
-    def steady(self, ask: Callable[[Places], T], /) -> T:
+    def steady(self, ask: Callable[[ShardPlaces], T], /) -> T:
         """What a function of places returns, for one version of all shards."""
         ...
 
-    def send(self, places: Places, requests: Requests, *, whole: bool = False) -> Replies:
+    def send(self, places: ShardPlaces, requests: Requests, *, whole: bool = False) -> Replies:
         """One fan-out; `whole` if no shard may be missing."""
         ...
 
@@ -36,7 +36,7 @@ class Pinned:
         self._shards, self.known = shards, shards.now()
         """The rows of that moment."""
 
-    def steady(self, ask: Callable[[Places], T], /) -> T:
+    def steady(self, ask: Callable[[ShardPlaces], T], /) -> T:
         """As of that moment, or `ValueError`."""
         try:
             return ask(self.known)
@@ -46,6 +46,6 @@ class Pinned:
                 "begin again, and change rows when it is done"
             ) from None
 
-    def send(self, places: Places, requests: Requests, *, whole: bool = False) -> Replies:
+    def send(self, places: ShardPlaces, requests: Requests, *, whole: bool = False) -> Replies:
         """One fan-out."""
         return self._shards.send(places, requests, whole=whole)

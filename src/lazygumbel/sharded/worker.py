@@ -32,7 +32,7 @@ _COMPACTING = Lock()
 """Of the shards of one process one at a time is in memory twice."""
 
 
-class _Shard(LogLinear):
+class _ShardModel(LogLinear):
     """A model that may lose its last row."""
 
     _is_shard = True
@@ -47,11 +47,11 @@ class _Unusable(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
+class _Versioned:
     """Rows that no longer change, with their version: replaced as a pair, so that no answer is of another one."""
 
     version: Version
-    model: _Shard
+    model: _ShardModel
 
     @cached_property
     def beginnings(self) -> Beginnings | None:
@@ -65,9 +65,9 @@ class ShardWorker:
 
     def __init__(self, folder: str, node: Callable[[], str], *, writes: bool = False, filled: bool = True) -> None:
         self._folder, self._node, self._writes, self._filled = Path(folder), node, writes, filled
-        self._model: _Shard | None = None
+        self._model: _ShardModel | None = None
         """The one that changes, if any does."""
-        self._held: _Held | None = None
+        self._held: _Versioned | None = None
         self._lock = Lock()
 
     def answer(self, requests: tuple[Request, ...], version: str | None) -> Outcome:
@@ -144,7 +144,7 @@ class ShardWorker:
         """Whether it never had rows: then there are no files yet."""
         return not self._filled and not is_saved(self._folder)
 
-    def _at(self, version: str | None) -> _Held:
+    def _at(self, version: str | None) -> _Versioned:
         """The rows of a version. Who only reads may open other files for it; who writes knows what is there."""
         held = self._held
         if held is None or version != str(held.version):
@@ -156,12 +156,12 @@ class ShardWorker:
             raise _OtherVersion(other_version(self._folder, str(held.version), str(version)))
         return held
 
-    def _open(self) -> _Held:
+    def _open(self) -> _Versioned:
         """Read the files; no other thread does meanwhile."""
         try:
             if self._writes:
-                self._model = _Shard.load(self._folder, mode="r+")
-                held = _Held(Version.read(self._folder)[0], self._model.snapshot())
+                self._model = _ShardModel.load(self._folder, mode="r+")
+                held = _Versioned(Version.read(self._folder)[0], self._model.snapshot())
             else:
                 held = self._read()
         except (OSError, ValueError) as error:
@@ -170,15 +170,15 @@ class ShardWorker:
         self._held = held
         return held
 
-    def _read(self) -> _Held:
+    def _read(self) -> _Versioned:
         for _ in range(_TRIES):
             before, _ = Version.read(self._folder)
-            model = _Shard.load(self._folder)
+            model = _ShardModel.load(self._folder)
             if self._on_disk() == str(before):  # or it was changed while it was read
-                return _Held(before, model)
+                return _Versioned(before, model)
         raise ValueError(f"{self._folder} is changed so often that it cannot be read; try again later")
 
-    def _replaced(self, held: _Held, version: str | None) -> bool:
+    def _replaced(self, held: _Versioned, version: str | None) -> bool:
         """Whether there are other files than those that are held, which are asked for."""
         found = self._on_disk()
         return found != str(held.version) and version in (None, found)
@@ -205,7 +205,7 @@ class ShardWorker:
             try:
                 _make(self._model, request)
                 now = Version.read(self._folder)[0] if request.verb == "compact" else held.version.grown()
-                self._held = _Held(now, self._model.snapshot())
+                self._held = _Versioned(now, self._model.snapshot())
             except BaseException as error:
                 self._drop()  # what is on disk counts: it is read when next asked
                 if isinstance(error, ValueError) and self._on_disk() != version:
@@ -268,14 +268,14 @@ def _is(change: Change, request: Request) -> bool:
             return False
 
 
-def _standing(held: _Held, *, dead: bool = False) -> Standing:
+def _standing(held: _Versioned, *, dead: bool = False) -> Standing:
     model, version = held.model, held.version
     features = model.features
     gone = np.setdiff1d(np.arange(model.size), model.ids, assume_unique=True) if dead else None
     return Standing(str(version), features.n, model.size, features.max_norm, version.changes, gone, model.index_type)
 
 
-def _perform(held: _Held, request: Request) -> Any:
+def _perform(held: _Versioned, request: Request) -> Any:
     """What a request asks for."""
     model, given = held.model, request.arguments
     features = model.features

@@ -49,14 +49,14 @@ def check_method(
     for number, case in enumerate(cases()):
         index = build(Features.of(case.rows))
         for temperature in TEMPERATURES:
-            asked = _Asked(method, index, case, temperature, draws, seed)
+            asked = _MethodAtCase(method, index, case, temperature, draws, seed)
             try:
                 asked.check(first=number == 0 and temperature == 1.0)
             except AssertionError as error:
                 raise AssertionError(f"{method!r}, {case.name}, temperature {temperature:g}: {error}") from None
 
 
-class _Asked:
+class _MethodAtCase:
     """One method at one case."""
 
     def __init__(self, method: Any, index: Index, case: Case, temperature: float, draws: int, seed: int) -> None:

@@ -8,24 +8,15 @@ import torch
 from torch import Tensor
 
 from lazygumbel._support.checks import check_vectors
-from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods import Estimator
-from lazygumbel.methods.defaults import TRAINING
-from lazygumbel.model import LogLinear
 from lazygumbel.protocols import Model
 
-__all__ = ["check_method", "check_rows", "check_targets", "check_thetas", "check_weight", "default_method"]
+__all__ = ["check_estimator", "check_rows", "check_targets", "check_thetas", "check_weight"]
 
 _FLOATS = torch.float32, torch.float64
 
 
-def default_method(model: Model) -> Estimator | None:
-    """What estimates where the user names no method; None for the default of the model."""
-    indexed = isinstance(model, LogLinear) and issubclass(model.index_type, PartitionIndex)
-    return TRAINING if indexed else None
-
-
-def check_method(given: object, name: str = "method") -> None:
+def check_estimator(given: object, name: str = "method") -> None:
     """An object that estimates sums, or None."""
     if given is not None and (isinstance(given, type) or not isinstance(given, Estimator)):
         raise ValueError(f"{name}: {given!r} cannot estimate log Z and E[phi] (it is no Estimator)")

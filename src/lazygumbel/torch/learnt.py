@@ -19,14 +19,14 @@ from lazygumbel.results import HEURISTIC, Estimate
 from lazygumbel.torch.checks import check_rows
 from lazygumbel.torch.functions import Pairs, with_gradients
 
-__all__ = ["Rows", "losses_of"]
+__all__ = ["Embedding", "losses_of"]
 
-Rows = Callable[[Tensor], Tensor]
+Embedding = Callable[[Tensor], Tensor]
 """From ids (m,) to vectors (m, d)."""
 
 
 def losses_of(
-    proposed: Sequence[Proposed], theta: Tensor, ids: Ints, rows: Rows, query: Query
+    proposed: Sequence[Proposed], theta: Tensor, ids: Ints, rows: Embedding, query: Query
 ) -> tuple[Tensor, Estimate]:
     """Losses (B,) of targets with these ids, and what was found of log Z, from the rows proposed for each theta."""
     each = np.arange(len(ids))

@@ -1,33 +1,32 @@
 """`LogLinearLoss`: the negative log-likelihood of target rows among all rows."""
 
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lazygumbel._support.arrays import Floats, Ints, Vectors
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.checks import check_number
 from lazygumbel.distribution import Distribution, Rng
 from lazygumbel.indexes import ExactIndex, PartitionIndex
+from lazygumbel.losses import losses_at
 from lazygumbel.methods import Bounded, Estimator
 from lazygumbel.methods.defaults import LEARNING
 from lazygumbel.methods.proposals import propose
 from lazygumbel.model import LogLinear
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.protocols import Model, check_model
-from lazygumbel.results import EXACT, Estimate, Moments
+from lazygumbel.results import Estimate
 from lazygumbel.torch.checks import (
-    check_method,
+    check_estimator,
     check_rows,
     check_targets,
     check_thetas,
     check_weight,
-    default_method,
 )
 from lazygumbel.torch.functions import with_gradient
-from lazygumbel.torch.learnt import Rows, losses_of
+from lazygumbel.torch.learnt import Embedding, losses_of
 
 __all__ = ["LogLinearLoss"]
 
@@ -70,7 +69,7 @@ class LogLinearLoss(torch.nn.Module):
     ) -> None:
         super().__init__()
         check_model(model)
-        check_method(method)
+        check_estimator(method)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
         self.model = model
@@ -94,7 +93,7 @@ class LogLinearLoss(torch.nn.Module):
         return f"temperature={self.temperature:g}, method={self.method!r}, reduction={self.reduction!r}"
 
     @_untraced
-    def forward(self, theta: Tensor, target: Tensor, rows: Rows | None = None) -> Tensor:
+    def forward(self, theta: Tensor, target: Tensor, rows: Embedding | None = None) -> Tensor:
         """A scalar, or (B,) without reduction, in theta's dtype. Without gradients E[phi] is not computed.
 
         `rows` are those that learn: a function from ids (m,) to their vectors (m, d) as they are now, through which
@@ -112,20 +111,15 @@ class LogLinearLoss(torch.nn.Module):
 
     def _fixed(self, theta: Tensor, thetas: Vectors, ids: Ints) -> Tensor:
         """Losses (B,) over the rows of the model."""
-        gradient = theta.requires_grad and torch.is_grad_enabled()
-        dist = self.model(thetas, temperature=self.temperature)
-        ask = dist.expectation if gradient else dist.log_partition
-        rest = ask(method=self.method or default_method(self.model), rng=self._rng, exclude=list(ids[:, None]))
-        rows = self.model.features.gather(ids).astype(np.float64)
-        logits = np.einsum("bd,bd->b", thetas, rows, dtype=np.float64) / self.temperature
-        self.last = found = rest.merge(_known(logits, rows if gradient else None))
-        moments = cast("Moments", found.moments)  # all that merge hold them
-        losses = moments.shift + np.log(moments.total) - logits
-        if gradient:
-            return with_gradient(theta, losses, (found.value - rows) / self.temperature)
-        return torch.as_tensor(losses, dtype=theta.dtype)
+        wanted = theta.requires_grad and torch.is_grad_enabled()
+        values, gradient, self.last = losses_at(
+            self.model, thetas, ids, self.temperature, method=self.method, rng=self._rng, gradient=wanted
+        )
+        if gradient is not None:
+            return with_gradient(theta, values, gradient)
+        return torch.as_tensor(values, dtype=theta.dtype)
 
-    def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Rows) -> Tensor:
+    def _learnt(self, theta: Tensor, thetas: Vectors, ids: Ints, rows: Embedding) -> Tensor:
         """Losses (B,) over rows as they are now, of which the model's index chooses some."""
         method = self.method or LEARNING
         if self.label_smoothing:
@@ -143,7 +137,7 @@ class LogLinearLoss(torch.nn.Module):
         return losses
 
     @torch.no_grad()
-    def refresh(self, rows: Rows, *, progress: ShowProgress = None) -> None:
+    def refresh(self, rows: Embedding, *, progress: ShowProgress = None) -> None:
         """Put rows that learn into the model as they are now, some at a time, so that it chooses well again.
 
         Losses are right without it, but vary more the further rows have moved: see `last.stderr`.
@@ -190,14 +184,3 @@ class LogLinearLoss(torch.nn.Module):
             weight = float(weights[self.model.ids].mean())
             self._mean = features, np.asarray(sums / features.n, dtype=np.float32), weight
         return self._mean[1:]
-
-
-def _known(logits: Floats, rows: Floats | None) -> Estimate:
-    """What is known of targets: each a set of one row."""
-    ones, zeros = np.ones(len(logits), dtype=np.int64), np.zeros(len(logits))
-    make: Callable[..., Estimate] = Estimate.of_log_partition
-    sums = Moments(logits, ones.astype(np.float64), zeros)
-    if rows is not None:
-        make, nothing = Estimate.of_expectation, np.zeros_like(rows)
-        sums = Moments(logits, sums.total, zeros, rows, nothing, nothing)
-    return make(sums, ones, np.broadcast_to(EXACT, logits.shape), zeros)

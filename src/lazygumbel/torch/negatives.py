@@ -8,9 +8,10 @@ from torch import Tensor
 
 from lazygumbel._support.checks import check_count
 from lazygumbel.distribution import Rng
+from lazygumbel.losses import default_method
 from lazygumbel.methods import Estimator, Sampler
 from lazygumbel.protocols import Model, check_model
-from lazygumbel.torch.checks import check_method, check_thetas, default_method
+from lazygumbel.torch.checks import check_estimator, check_thetas
 
 __all__ = ["Negatives", "negatives"]
 
@@ -42,7 +43,7 @@ def negatives(
     """
     check_model(model)
     thetas = check_thetas(theta, model)
-    check_method(estimator, "estimator")
+    check_estimator(estimator, "estimator")
     count, generator = check_count(k, "k"), np.random.default_rng(rng)
     dist = model(thetas, temperature=temperature)
     ids = dist.sample(count, method=sampler, rng=generator).ids

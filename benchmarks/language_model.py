@@ -34,9 +34,6 @@ FASTER = {"dense float32": 15.0, "dense int8": 5.0}
 """Times that draws of a distance of at most 1e-4 are to be quicker."""
 CLOSE, FAR = 1e-4, 1e-2
 TOPS = (50, 100, 1000)
-COARSE = 12, 6
-"""Coordinates to a code, for draws alone: the quickest of twelve pairs at the states that size the codes. Those chosen
-by default serve sums as well."""
 COLOURS = {"dense float32": "#000000", "dense int8": "#999999", "HNSW": "#d55e00", "clusters": "#009e73"}
 OURS = "#0072b2"
 
@@ -66,7 +63,7 @@ class Point(NamedTuple):
 
 
 def contenders(
-    rows: np.ndarray, models: dict[str, lg.LogLinear], budget: Budget, cache: Path | None
+    rows: np.ndarray, model: lg.LogLinear, budget: Budget, cache: Path | None
 ) -> dict[tuple[str, str], Head | Ours]:
     """By kind and setting."""
     found: dict[tuple[str, str], Head | Ours] = {}
@@ -80,20 +77,17 @@ def contenders(
     partition = Partition.build(rows, budget.clusters, cache and cache / "clusters.npz")
     for probes in budget.probes:
         found["clusters", f"{probes:,} of {len(partition.centroids):,}"] = Clusters(partition, probes)
-    for kept, model in models.items():
-        found["lazygumbel", f"Bounded(delta=1e-4){kept}"] = Ours(model, lg.Bounded())
-        found["lazygumbel", f"Bounded(delta=1e-3){kept}"] = Ours(model, lg.Bounded(delta=1e-3))
-    found["lazygumbel", "Exhaustive()"] = Ours(models[""], lg.Exhaustive())
+    for delta in ("1e-4", "1e-3"):
+        found["lazygumbel", f"Bounded(delta={delta})"] = Ours(model, lg.Bounded(delta=float(delta)))
+    found["lazygumbel", "Exhaustive()"] = Ours(model, lg.Exhaustive())
     return found
 
 
 def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | None) -> dict[str, Any]:
     """All points, of a dense head the quickest variant, and the mass lost by the most probable tokens."""
-    like = states[::2]
-    models = {"": _model(rows, like, None, cache and cache / "index")}
-    models[f", {COARSE}"] = _model(rows, like, COARSE, cache and cache / "coarse")
+    model = _model(rows, states[::2], cache and cache / "index")
     thetas = np.ascontiguousarray(states[1::2][: budget.thetas])
-    heads = contenders(rows, models, budget, cache)
+    heads = contenders(rows, model, budget, cache)
     judged = _judged(heads, thetas, logits_of(rows, thetas), cache and cache / "distances.json")
     timed = clock_together({"|".join(name): (head.draw, thetas[: budget.timed]) for name, head in heads.items()})
     points = [Point(*name, 1e3 * timed["|".join(name)][0], *judged["|".join(name)]) for name in heads]
@@ -105,11 +99,11 @@ def measure(rows: np.ndarray, states: np.ndarray, budget: Budget, cache: Path | 
     return {"points": points, "lost": judged["lost"], "run": run}
 
 
-def _model(rows: np.ndarray, like: np.ndarray, coordinates: tuple[int, int] | None, path: Path | None) -> lg.LogLinear:
+def _model(rows: np.ndarray, like: np.ndarray, path: Path | None) -> lg.LogLinear:
     if path is not None and path.exists():
         return lg.LogLinear.load(path)
     start = perf_counter()
-    model = lg.LogLinear(lg.PartitionIndex.build(rows, coordinates=coordinates, thetas=like, rng=0))
+    model = lg.LogLinear(lg.PartitionIndex.build(rows, thetas=like, rng=0))
     print(f"{model} built in {perf_counter() - start:.1f} s", flush=True)
     if path is not None:
         model.save(path)
@@ -189,11 +183,7 @@ def draw(points: list[Point], path: Path) -> None:
         x, y = [p.milliseconds for p in some], [max(p.distance, floor) for p in some]
         axes.plot(x, y, "o" if kind == "lazygumbel" else "o-", color=COLOURS.get(kind, OURS), label=kind)
         for p, height in zip(some, y, strict=True):
-            coarse = str(COARSE) in p.setting  # beside the same setting with other codes
-            place: dict[str, Any] = {"xytext": (5, 5)}
-            if "basis" in p.setting:
-                place = {"xytext": (-5, -9 if coarse else 3), "ha": "right"}
-            axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", fontsize=7, **place)
+            axes.annotate(p.setting, (p.milliseconds, height), textcoords="offset points", xytext=(5, 5), fontsize=7)
     axes.axhline(CLOSE, color="#cccccc", linewidth=0.8, zorder=0)
     axes.set(
         xscale="log", yscale="log", xlabel="milliseconds a token, head alone", ylabel="exact total variation distance"

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import datasets
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_ids, check_number
 from lazygumbel._support.notebook import html_table
 from lazygumbel._support.persist import read_config, writing
@@ -99,7 +100,7 @@ class LogLinear:
         return held[1]
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
+    def ids(self) -> Ints:
         """The ids of all rows, ascending: 0 to n - 1 until rows are removed."""
         return np.arange(self._index.features.n) if self._live is None else self._live.snapshot.ids
 
@@ -113,7 +114,7 @@ class LogLinear:
         """What the rows lie in, each with an index of its own: one part until rows change."""
         return self._made_live(None, self.size).snapshot.parts if self._live is None else self._live.snapshot.parts
 
-    def check_ids(self, ids: npt.ArrayLike, name: str = "ids") -> npt.NDArray[np.int64]:
+    def check_ids(self, ids: npt.ArrayLike, name: str = "ids") -> Ints:
         """Ids of rows, any shape, as int64; those of removed rows are refused."""
         if self._live is None:
             return check_ids(ids, name, self._index.features.n)
@@ -169,7 +170,7 @@ class LogLinear:
             return Distribution(snapshot.plain.index, theta, temperature)
         return snapshot(theta, temperature, None if snapshot.tail.names is None else LiveNames(snapshot))
 
-    def add(self, rows: npt.ArrayLike, names: Iterable[str] | None = None) -> npt.NDArray[np.int64]:
+    def add(self, rows: npt.ArrayLike, names: Iterable[str] | None = None) -> Ints:
         """Add rows (m, d), all or none of them, with names if the others have some. Returns their ids.
 
         Distributions made from now on see them. On disk when this returns, if the model was loaded with `mode="r+"`;
@@ -233,7 +234,7 @@ class LogLinear:
                 self._live = self._made_live(None, self._index.features.n)
             return self._live
 
-    def _made_live(self, ids: npt.NDArray[np.int64] | None, size: int, built: Standard | None = None) -> Live:
+    def _made_live(self, ids: Ints | None, size: int, built: Standard | None = None) -> Live:
         index = self._index
         if not isinstance(index, ExactIndex | PartitionIndex):
             raise ValueError(
@@ -243,12 +244,7 @@ class LogLinear:
         return Live(first_segment(index, ids), size, built)
 
     def audit(
-        self,
-        thetas: npt.ArrayLike,
-        *,
-        temperature: float = 1.0,
-        method: Sampler | None = None,
-        exclude: Exclude = None,
+        self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None, exclude: Exclude = None
     ) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result."""
         if self._live is not None and self._live.snapshot.plain is None:

@@ -2,9 +2,9 @@
 
 from typing import Protocol, Self
 
-import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.distribution import Exclude, Rng
 from lazygumbel.methods import Estimator, OrderedSampler, Sampler
 from lazygumbel.results import Draws, Estimate, OrderedDraws
@@ -30,7 +30,7 @@ class FeaturesLike(Protocol):
         """The largest norm of a row; it may be one that was removed."""
         ...
 
-    def gather(self, ids: npt.ArrayLike, /) -> npt.NDArray[np.float32]:
+    def gather(self, ids: npt.ArrayLike, /) -> Vectors:
         """The rows with these ids, shape ids.shape + (d,), a copy."""
         ...
 
@@ -72,7 +72,7 @@ class Model(Protocol):
         ...
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
+    def ids(self) -> Ints:
         """Of all rows, ascending."""
         ...
 
@@ -81,7 +81,7 @@ class Model(Protocol):
         """How many ids were given, from 0 on, those of removed rows among them."""
         ...
 
-    def check_ids(self, ids: npt.ArrayLike, name: str, /) -> npt.NDArray[np.int64]:
+    def check_ids(self, ids: npt.ArrayLike, name: str, /) -> Ints:
         """Ids of rows, any shape, as int64."""
         ...
 
@@ -89,7 +89,7 @@ class Model(Protocol):
         """The model as it is now."""
         ...
 
-    def __call__(self, theta: npt.NDArray[np.float32], /, *, temperature: float) -> DistributionLike:
+    def __call__(self, theta: Vectors, /, *, temperature: float) -> DistributionLike:
         """The distribution at thetas (B, d)."""
         ...
 

@@ -1,8 +1,8 @@
 """`warm_up`: compile what a service will call before its first request comes."""
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel._support.threads import get_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.helping import call_helper, let_go
@@ -29,7 +29,7 @@ def warm_up() -> None:
     model.compact()
 
 
-def _ask(model: LogLinear, thetas: npt.NDArray[np.float32]) -> None:
+def _ask(model: LogLinear, thetas: Vectors) -> None:
     """Every verb, of one theta and of a batch, with and without a row that is left out."""
     for theta in (thetas[0], thetas):
         dist = model(theta)

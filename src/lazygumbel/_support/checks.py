@@ -6,6 +6,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
+
 __all__ = [
     "check_count",
     "check_ids",
@@ -44,7 +46,7 @@ def check_temperature(value: object) -> float:
     return divisor
 
 
-def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf) -> npt.NDArray[np.float32]:
+def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf) -> Vectors:
     """Vectors of length `d`, shape (d,) or (B, d), as C-contiguous float32 of the same rank; none of a larger norm."""
     array = plain_array(values, name)
     if array.dtype.kind not in "fiu":
@@ -67,7 +69,7 @@ def check_vectors(values: npt.ArrayLike, name: str, d: int, longest: float = inf
     return vectors
 
 
-def _check_long(vectors: npt.NDArray[np.float32], name: str, longest: float) -> None:
+def _check_long(vectors: Vectors, name: str, longest: float) -> None:
     if not np.isfinite(vectors).all():
         raise ValueError(f"{name} holds NaN, infinity or a value beyond float32; all entries must be finite")
     norm = float(np.linalg.norm(vectors.astype(np.float64), axis=-1).max())
@@ -89,7 +91,7 @@ def plain_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]:
+def check_ids(values: npt.ArrayLike, name: str, n: int) -> Ints:
     """Row ids in [0, n), any shape, as int64."""
     array = plain_array(values, name)
     if array.size == 0:
@@ -104,12 +106,7 @@ def check_ids(values: npt.ArrayLike, name: str, n: int) -> npt.NDArray[np.int64]
 
 
 def check_number(
-    value: object,
-    name: str,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    value: object, name: str, *, least: float | None = None, above: float | None = None, below: float | None = None
 ) -> float:
     """A finite real number within the limits given, as a `float`."""
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import IO, Annotated, cast
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.persist import replacing
 from lazygumbel.cli.console import guarded
 from lazygumbel.cli.options import Json, Model, Seed, Temperature, app, names_of, read_ids, show_columns
@@ -94,9 +94,7 @@ class _Curve:
         )
 
 
-def _show(
-    model: LogLinear, ids: npt.NDArray[np.int64], learnt: Fit, temperature: float, out: Path, *, as_json: bool
-) -> None:
+def _show(model: LogLinear, ids: Ints, learnt: Fit, temperature: float, out: Path, *, as_json: bool) -> None:
     """The most probable rows that were not learnt, exactly."""
     dist = LogLinear(ExactIndex(model.settled().features))(learnt.theta, temperature=temperature)
     places = np.empty(0, dtype=np.int64)

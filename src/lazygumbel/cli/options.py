@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.checks import check_ids, check_vectors
 from lazygumbel.cli.console import show
 from lazygumbel.cli.samplers import SAMPLERS
@@ -61,8 +62,7 @@ Row = Annotated[int | None, typer.Option(help="Use the row with this id as theta
 Name = Annotated[str | None, typer.Option(help="Use the row with this name as theta.")]
 Temperature = Annotated[float, typer.Option(help="Divides the inner products.")]
 Method = Annotated[
-    str | None,
-    typer.Option(help=f"{', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}; the model's default if not given."),
+    str | None, typer.Option(help=f"{', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}; the model's default if not given.")
 ]
 K = Annotated[int | None, typer.Option(help="Size of the head of the method.")]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Draw from the so many most probable rows.")]
@@ -90,7 +90,7 @@ def truncated(
     min_p: float | None,
     *,
     seed: int | None,
-    exclude: npt.NDArray[np.int64] | None,
+    exclude: Ints | None,
 ) -> Distribution | LiveDistribution | ShardedDistribution:
     """The distribution over what these leave of the rows that are not excluded; as it is, if none is given."""
     if top_k is top_p is min_p is None:
@@ -98,7 +98,7 @@ def truncated(
     return dist.truncated(top_k=top_k, top_p=top_p, min_p=min_p, rng=seed, exclude=exclude)
 
 
-def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> npt.NDArray[np.float32]:
+def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | None) -> Vectors:
     """One theta, (d,), or several, (B, d), from exactly one of the three ways to give it."""
     if sum(given is not None for given in (theta, row, name)) != 1:
         raise ValueError("theta: give exactly one of --theta, --row and --name")
@@ -109,7 +109,7 @@ def theta_of(model: AnyModel, theta: Path | None, row: int | None, name: str | N
     return read_thetas(Path(theta or ""), model.features.d)
 
 
-def read_thetas(path: Path, d: int) -> npt.NDArray[np.float32]:
+def read_thetas(path: Path, d: int) -> Vectors:
     """The theta of a file, (d,), or as many as it holds, (B, d)."""
     if not path.is_file():
         raise ValueError(f"theta: there is no file {path}")
@@ -137,7 +137,7 @@ def read_lines(path: Path, argument: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64]:
+def read_ids(path: Path, model: AnyModel, argument: str) -> Ints:
     """Ids from a file with one a line; or one name, unless all are numbers."""
     words = read_lines(path, argument)
     if not words:
@@ -149,12 +149,12 @@ def read_ids(path: Path, model: AnyModel, argument: str) -> npt.NDArray[np.int64
     return np.array([_find(model, word) for word in words], dtype=np.int64)
 
 
-def excluded(model: AnyModel, path: Path | None) -> npt.NDArray[np.int64] | None:
+def excluded(model: AnyModel, path: Path | None) -> Ints | None:
     """The rows to leave out."""
     return None if path is None else check_ids(read_ids(path, model, "exclude"), "exclude", model.size)
 
 
-def names_of(model: AnyModel, ids: npt.NDArray[np.int64]) -> list[Any] | None:
+def names_of(model: AnyModel, ids: Ints) -> list[Any] | None:
     """Names of rows, in nested lists as the ids are; None without names."""
     names = model.features.names
     return None if names is None else names[ids].tolist()

@@ -6,8 +6,8 @@ from re import compile as regex
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.progress import Progress
 from lazygumbel.rows.features import Features
 
@@ -79,7 +79,7 @@ def _split_line(line: bytes, d: int, number: int) -> tuple[str, list[bytes]]:
     return word.decode("utf-8", "replace"), values
 
 
-def _parse_values(values: list[bytes], row: npt.NDArray[np.float32], number: int) -> None:
+def _parse_values(values: list[bytes], row: Vectors, number: int) -> None:
     try:
         with np.errstate(over="ignore"):  # what overflows float32 is refused by Features, with its row
             row[:] = values

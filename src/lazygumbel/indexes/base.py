@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.checks import check_count, check_vectors, longest_vector
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.results import TopK
@@ -52,7 +53,7 @@ class SavedIndex(Index, Protocol):
 class Search(NamedTuple):
     """A checked call of `top_k`."""
 
-    vectors: npt.NDArray[np.float32]
+    vectors: Vectors
     """The queries, (B, d)."""
     k: int
     """How many to find: what was asked for, cut to the number of rows."""
@@ -68,13 +69,7 @@ def open_search(queries: npt.ArrayLike, k: int, features: Features) -> Search:
     return Search(np.atleast_2d(vectors), min(asked, features.live), asked, vectors.ndim == 1)
 
 
-def best(
-    features: Features,
-    query: npt.NDArray[np.float32],
-    ids: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    k: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def best(features: Features, query: Vectors, ids: Ints, scores: Vectors, k: int) -> tuple[Ints, Vectors]:
     """The k best of the candidates, ties by smaller id.
 
     BLAS may give equal rows scores that differ in the last bit, depending on where they are stored. So the finalists,
@@ -90,13 +85,7 @@ def best(
     return ids[order], scores[order]
 
 
-def pack(
-    search: Search,
-    hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]],
-    rows: npt.NDArray[np.int64],
-    *,
-    bound: npt.ArrayLike,
-) -> TopK:
+def pack(search: Search, hits: list[tuple[Ints, Vectors]], rows: Ints, *, bound: npt.ArrayLike) -> TopK:
     """One `TopK` from the hits of each query, each of length `search.k`; for `bound` see there."""
     if search.single:
         bounds = np.asarray(bound, dtype=np.float64).reshape(())

@@ -5,6 +5,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.datasets import rows_of
 from lazygumbel.indexes.base import best, open_search, pack
@@ -49,7 +50,7 @@ class ExactIndex:
                 hits[b] = best(self.features, search.vectors[b], *candidates, search.k)
         return pack(search, hits, np.full(size, self.features.n, dtype=np.int64), bound=0.0)
 
-    def without(self, ids: npt.NDArray[np.int64]) -> Self:
+    def without(self, ids: Ints) -> Self:
         """The same index, of which these rows were removed."""
         return type(self)(self.features.without(ids))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel._support.threads import capped_faiss
 from lazygumbel.datasets import rows_of
@@ -39,12 +40,7 @@ class FaissIndex:
 
     @classmethod
     def build(
-        cls,
-        features: Source | Features,
-        factory: str,
-        *,
-        parameters: str | None = None,
-        progress: ShowProgress = None,
+        cls, features: Source | Features, factory: str, *, parameters: str | None = None, progress: ShowProgress = None
     ) -> Self:
         """Make an inner-product index from a FAISS factory string such as "HNSW32" or "IVF4096,Flat".
 
@@ -86,7 +82,7 @@ class FaissIndex:
         search = open_search(queries, k, self.features)
         fetched = min(self.features.n, int(np.ceil(_EXTRA * search.k)))
         found, rows = self._search(search.vectors, fetched)
-        hits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+        hits: list[tuple[Ints, Vectors]] = []
         scanned = np.zeros(len(search.vectors), dtype=np.bool_)
         for b, query in enumerate(search.vectors):
             ids = np.unique(found[b][(found[b] >= 0) & (found[b] < self.features.n)])
@@ -118,7 +114,7 @@ class FaissIndex:
         reader.demand(size == (features.n, features.d), f"index.faiss is over features of shape {size}, not over these")
         return cls(features, index)
 
-    def _search(self, vectors: npt.NDArray[np.float32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _search(self, vectors: Vectors, k: int) -> tuple[Ints, Ints]:
         """Ids (B, k), -1 where FAISS found none, and the rows scored by each query.
 
         FAISS counts inner products over a whole call only, so each query of a batch reports the mean.
@@ -129,7 +125,7 @@ class FaissIndex:
             statistics: list[Any] = [faiss.cvar.indexIVF_stats, faiss.cvar.hnsw_stats]
             for statistic in statistics:
                 statistic.reset()
-            found: npt.NDArray[np.int64] = self.index.search(vectors, k)[1]
+            found: Ints = self.index.search(vectors, k)[1]
         counted = sum(int(statistic.ndis) for statistic in statistics) // len(vectors)
         scanned = min(counted, self.features.n) if counted else self.features.n
         return found, np.full(len(vectors), scanned, dtype=np.int64)
@@ -179,7 +175,7 @@ def _check_adopted(features: Features, index: "faiss.Index") -> None:
         )
 
 
-def _training_rows(features: Features) -> npt.NDArray[np.float32]:
+def _training_rows(features: Features) -> Vectors:
     """At most 2^19 rows at random: FAISS would subsample anyway, after copying all of them."""
     if features.n <= 2**19:
         return features.gather(np.arange(features.n))
@@ -187,7 +183,7 @@ def _training_rows(features: Features) -> npt.NDArray[np.float32]:
     return features.gather(np.sort(ids))
 
 
-def _in_id_order(features: Features) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+def _in_id_order(features: Features) -> Iterator[tuple[Ints, Vectors]]:
     if features.order is None:
         yield from features.blocks()
         return

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
+
 __all__ = [
     "DRAWN",
     "FAR",
@@ -25,13 +27,13 @@ __all__ = [
 class Batch(NamedTuple):
     """Thetas that are asked for over the rows of some parts, and what differs between them."""
 
-    thetas: npt.NDArray[np.float32]
+    thetas: Vectors
     """(B, d)"""
     seeds: npt.NDArray[np.uint64]
     """For the rounding of tables, for the race, and for what kernels may leave undone, (P, B, 3)."""
-    excluded: npt.NDArray[np.int64]
+    excluded: Ints
     """Slots, in every part, of rows that may not be drawn, those of theta b up to ends[b]."""
-    ends: npt.NDArray[np.int64]
+    ends: Ints
     """(B,), or empty if nothing is excluded."""
 
 
@@ -54,13 +56,13 @@ DRAWN, LOOKED_AT, TOO_LOW, FAR = range(4)
 class Found(NamedTuple):
     """What races of a batch found in each part; a race with too few draws was broken off."""
 
-    positions: npt.NDArray[np.int64]
+    positions: Ints
     """(P, B, size)"""
-    values: npt.NDArray[np.float64]
+    values: Floats
     """Perturbed logits, (P, B, size); minus infinity where there are no more rows."""
-    passed: npt.NDArray[np.float64]
+    passed: Floats
     """Logarithm of the time since the last of them, (P, B)."""
-    counts: npt.NDArray[np.int64]
+    counts: Ints
     """See the constants, (4, P, B)."""
 
     @classmethod
@@ -74,11 +76,11 @@ class Found(NamedTuple):
 class Few(NamedTuple):
     """Thetas over rows so few that every one is scored."""
 
-    rows: npt.NDArray[np.float32]
+    rows: Vectors
     """(m, d)"""
-    dead: npt.NDArray[np.bool_]
+    dead: Mask
     """Which of them may not be drawn: not all, (m,)."""
-    thetas: npt.NDArray[np.float32]
+    thetas: Vectors
     """(B, d)"""
     scale: float
     """Inner products times this are logits, natural ones."""
@@ -89,17 +91,17 @@ class Few(NamedTuple):
 class Fired(NamedTuple):
     """Of each draw what fired first, in whichever part."""
 
-    parts: npt.NDArray[np.int64]
+    parts: Ints
     """(B, size)"""
-    positions: npt.NDArray[np.int64]
+    positions: Ints
     """(B, size)"""
-    values: npt.NDArray[np.float64]
+    values: Floats
     """Perturbed logits, (B, size)."""
-    rows: npt.NDArray[np.int64]
+    rows: Ints
     """Scored in all parts, (B,)."""
-    violations: npt.NDArray[np.int64]
+    violations: Ints
     """Ceilings found too low, (B,)."""
-    undone: npt.NDArray[np.bool_]
+    undone: Mask
     """Whether some race was broken off, so that the first is not known, (B,)."""
 
     @classmethod
@@ -113,11 +115,11 @@ class Fired(NamedTuple):
 class Sample(NamedTuple):
     """Rows chosen for a sum, each array (rows,)."""
 
-    positions: npt.NDArray[np.int64]
-    logits: npt.NDArray[np.float64]
-    ratios: npt.NDArray[np.float64]
+    positions: Ints
+    logits: Floats
+    ratios: Floats
     """exp2(logit) over the ceiling."""
-    widths: npt.NDArray[np.float32]
+    widths: Vectors
     """Of their groups, by what their ceilings are known by."""
 
     @classmethod
@@ -153,9 +155,9 @@ class Sampled(NamedTuple):
 class Proposals(NamedTuple):
     """Some rows that fired, each array (proposals,)."""
 
-    blocks: npt.NDArray[np.int64]
+    blocks: Ints
     """-1 for a certain row."""
-    lanes: npt.NDArray[np.int64]
+    lanes: Ints
     """In its block, or the number of a certain row; -1 where there is none."""
-    positions: npt.NDArray[np.int64]
-    ceilings: npt.NDArray[np.float64]
+    positions: Ints
+    ceilings: Floats

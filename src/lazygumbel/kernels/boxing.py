@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.kernels import codes, contest, strata, top
 from lazygumbel.kernels.batches import Batch, Found, Sample, Sampled, SampleEstimate, Wanted
 from lazygumbel.kernels.decorators import door, exact_kernel
@@ -31,37 +32,37 @@ __all__ = [
     "top_theta",
 ]
 
-_Ints, _Vector, _Seeds = npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint64]
-_NOBODY: _Ints = np.empty(0, dtype=np.int64)
+_Seeds = npt.NDArray[np.uint64]
+_NOBODY: Ints = np.empty(0, dtype=np.int64)
 _Rules = tuple[float, float, tuple[float, float]]
 _prepare, _sample_to, _estimate_from_sample = map(door, (codes.prepare, strata.sample_to, strata.estimate_from_sample))
 _inner_open, _inner_enter = contest.open_race, contest.enter
 
 
 @exact_kernel
-def _open_race(stored: _Ints, excluded: _Ints, race: _Ints) -> None:
+def _open_race(stored: Ints, excluded: Ints, race: Ints) -> None:
     _inner_open(read_stored(stored), excluded, read_race(race))
 
 
 @exact_kernel
-def _enter(stored: _Ints, asked: Asked, vector: _Vector, seed: np.uint64, race: _Ints, mailbox: _Ints) -> Any:
+def _enter(stored: Ints, asked: Asked, vector: Vectors, seed: np.uint64, race: Ints, mailbox: Ints) -> Any:
     return _inner_enter(read_stored(stored), asked, vector, seed, read_race(race), mailbox)
 
 
 def prepare(
-    coded: Coded, vector: _Vector, asked: Asked, power: float, seed: np.uint64
+    coded: Coded, vector: Vectors, asked: Asked, power: float, seed: np.uint64
 ) -> tuple[Theta, Ceilings, Outlook]:
     """See `reference`; so the others."""
     theta, ceilings, outlook = _prepare(coded, vector, asked, power, seed)
     return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
 
 
-def open_race(stored: Stored, excluded: _Ints, race: Race) -> None:
+def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
     _open_race(stored.words, excluded, race.words)
 
 
 def enter(
-    stored: Stored, asked: Asked, vector: _Vector, seed: np.uint64, race: Race, mailbox: _Ints
+    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, mailbox: Ints
 ) -> tuple[Theta, Ceilings, Outlook]:
     theta, ceilings, outlook = _enter(stored.words, asked, vector, seed, race.words, mailbox)
     return Theta(*theta), Ceilings(*ceilings), Outlook(*outlook)
@@ -73,31 +74,25 @@ def race_thetas(
     batch: Batch,
     thetas: tuple[int, int],
     workspaces: Sequence[Workspaces],
-    mailbox: _Ints,
+    mailbox: Ints,
     wanted: Wanted,
     found: Found,
 ) -> int:
     return contest.race_thetas(_words(stored), asked, batch, thetas, _words(workspaces), mailbox, wanted, found)
 
 
-def _words(packed: Sequence[Stored] | Sequence[Workspaces]) -> _Ints:
+def _words(packed: Sequence[Stored] | Sequence[Workspaces]) -> Ints:
     return packed[0].words[None] if len(packed) == 1 else np.array([one.words for one in packed])
 
 
 def sample_theta(
-    stored: Stored,
-    asked: Asked,
-    theta: tuple[_Vector, _Ints],
-    seeds: _Seeds,
-    race: Race,
-    mailbox: _Ints,
-    rules: _Rules,
+    stored: Stored, asked: Asked, theta: tuple[Vectors, Ints], seeds: _Seeds, race: Race, mailbox: Ints, rules: _Rules
 ) -> Sampled:
     sample, estimate, norm = strata.sample_theta(stored.words, asked, theta, seeds, race.words, mailbox, rules)
     return Sampled(Sample(*sample), SampleEstimate(*estimate), norm)
 
 
-def top_theta(stored: Stored, asked: Asked, vector: _Vector, k: int, race: Race, mailbox: _Ints) -> tuple[_Ints, int]:
+def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race, mailbox: Ints) -> tuple[Ints, int]:
     return top.top_theta(stored.words, asked, vector, k, race.words, mailbox)
 
 
@@ -105,5 +100,5 @@ def sample_to(run: Run, per_width: float, rules: _Rules, seeds: _Seeds) -> Sampl
     return Sample(*_sample_to(run, per_width, rules, seeds, _NOBODY))
 
 
-def estimate_from_sample(ratios: npt.NDArray[np.float64], widths: _Vector, per_width: float) -> SampleEstimate:
+def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> SampleEstimate:
     return SampleEstimate(*_estimate_from_sample(ratios, widths, per_width))

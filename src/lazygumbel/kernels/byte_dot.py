@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.kernels.decorators import maker
 from lazygumbel.kernels.types import LARGEST_BYTE, LARGEST_STEPS
 
@@ -28,7 +29,7 @@ _MADD = (
 
 
 @maker
-def lay_out_steps(query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int16], float, float]:
+def lay_out_steps(query: Vectors) -> tuple[npt.NDArray[np.int16], float, float]:
     """A query as `byte_dot` takes it, the step, and the norm of what is left over."""
     d, largest = query.shape[0], 0.0
     for c in range(d):

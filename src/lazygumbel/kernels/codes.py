@@ -5,16 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Vectors
 from lazygumbel.kernels.byte_ceilings import weigh_bytes
 from lazygumbel.kernels.byte_dot import lay_out_steps
 from lazygumbel.kernels.decorators import helper, maker, part
-from lazygumbel.kernels.lookups import (
-    largest_ceiling,
-    segment_weight,
-    sum_weights,
-    weigh_block,
-    weight_of,
-)
+from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weigh_block, weight_of
 from lazygumbel.kernels.numbers import scramble
 from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.types import (
@@ -29,6 +24,7 @@ from lazygumbel.kernels.types import (
     GROUP,
     LARGEST_BYTE,
     LEAST_DEVIATION,
+    LN2,
     ROUNDED,
     SEGMENT,
     SHORT,
@@ -65,17 +61,10 @@ _ENTRIES, _LARGEST = 128, 32_000
 second."""
 _LEAST_SHIFT = -2
 """Products of sums and gains are shifted right, or left by two places at most; cells that need more are by bytes."""
-_LN2 = np.log(2.0)
 
 
 @helper
-def _products(
-    rotated: npt.NDArray[np.float32],
-    across: npt.NDArray[np.float64],
-    place: int,
-    found: npt.NDArray[np.float64],
-    ends: npt.NDArray[np.float64],
-) -> tuple[float, float]:
+def _products(rotated: Vectors, across: Floats, place: int, found: Floats, ends: Floats) -> tuple[float, float]:
     """Inner products of the words of one code, side by side, less the least of them; the least and the largest.
 
     `ends` is room for twice eight numbers, so that these are found in vector instructions.
@@ -103,7 +92,7 @@ def _products(
 
 
 @maker
-def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def _across(codebook: Vectors) -> Floats:
     """With words side by side, (coordinates, 64)."""
     out = np.empty((codebook.shape[1], codebook.shape[0]), dtype=np.float64)
     for k in range(codebook.shape[0]):
@@ -114,12 +103,7 @@ def _across(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
 @maker
 def lookup_tables(
-    rotated: npt.NDArray[np.float32],
-    first: npt.NDArray[np.float32],
-    second: npt.NDArray[np.float32],
-    parts: tuple[int, int],
-    unit: float,
-    seed: np.uint64,
+    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int], unit: float, seed: np.uint64
 ) -> tuple[npt.NDArray[np.uint8], int, tuple[float, float], float]:
     found, ends = np.empty((parts[1], WORDS), dtype=np.float64), np.empty(16)
     one, other = _across(first), _across(second)
@@ -148,9 +132,7 @@ def lookup_tables(
 
 
 @maker
-def _forecast(
-    coded: Coded, cells: npt.NDArray[np.float32], scale: float, pooled_sd: float
-) -> tuple[npt.NDArray[np.float64], float]:
+def _forecast(coded: Coded, cells: Vectors, scale: float, pooled_sd: float) -> tuple[Floats, float]:
     """The logarithm of the mean weight of a row of each cell, as if logits in a cell were normal, and that of Z.
 
     Of n normal numbers g the mean of e^(s g) is about e^(s^2 / 2), but for large s the largest of them makes it.
@@ -179,11 +161,11 @@ def _quantile(coded: Coded, asked: Asked, per_width: float, part: int) -> float:
 @maker
 def _levels(
     coded: Coded, asked: Asked, theta: Theta, pooled_sd: float, right: int, rules: tuple[float, float]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.float64], float]:
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], Floats, float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
     of a cell that has one; and of Z, as it is expected. `rules` are the slope, and how far that one ceiling lies above
     the mean."""
-    count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * _LN2, rules
+    count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * LN2, rules
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, theta.cells, scale, pooled_sd)
     per_width = theta.turned * scale / np.sqrt(max(coded.d - 1, 1))
@@ -199,13 +181,13 @@ def _levels(
         if sigmas > 0.0:
             ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * pooled_sd * scale
             if ceiling - log_z < asked.limits[CELL]:
-                level, far[c] = CELL, ceiling / _LN2
+                level, far[c] = CELL, ceiling / LN2
         levels[c], rights[c] = (level if shifted >= _LEAST_SHIFT else BYTES), min(max(shifted, _LEAST_SHIFT), 15)
-    return levels, rights, far, log_z / _LN2
+    return levels, rights, far, log_z / LN2
 
 
 @helper
-def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: float, pooled_sd: float) -> bool:
+def _covers(known: Floats, norm: float, scale: float, best: float, pooled_sd: float) -> bool:
     """Whether a theta is within these ranges."""
     facts = scale, best / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)
     inside = True
@@ -215,16 +197,14 @@ def _covers(known: npt.NDArray[np.float64], norm: float, scale: float, best: flo
 
 
 @maker
-def prepare(
-    coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64
-) -> tuple[Any, Any, Any]:
+def prepare(coded: Coded, vector: Vectors, asked: Asked, power: float, seed: np.uint64) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
     return prepare_projected(coded, vector, asked, power, seed, project(coded, vector, np.empty(0, dtype=np.float32)))
 
 
 @maker
 def prepare_projected(
-    coded: Coded, vector: npt.NDArray[np.float32], asked: Asked, power: float, seed: np.uint64, found: Any
+    coded: Coded, vector: Vectors, asked: Asked, power: float, seed: np.uint64, found: Any
 ) -> tuple[Any, Any, Any]:
     """The same, of what `project` has found."""
     d, (laid_out, projected) = coded.d, found
@@ -247,15 +227,15 @@ def prepare_projected(
     theta, best = (laid_out, steps, cells, norm, turned, asked.scale, byte_step, byte_error), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
-    covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * _LN2, best, pooled_sd)
-    unit = turned / np.sqrt(max(d - 1, 1)) * asked.scale * _LN2
+    covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * LN2, best, pooled_sd)
+    unit = turned / np.sqrt(max(d - 1, 1)) * asked.scale * LN2
     quantiles = _quantile(coded, asked, unit, 0), _quantile(coded, asked, unit, 1)
     rules = asked.slope * quantiles[0], (asked.far if covered else 0.0)
     levels, rights, far, expected = _levels(coded, asked, Theta(*theta), pooled_sd, left - exponent, rules)
     scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
     for c in range(cells.shape[0]):
-        low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / _LN2)
-        lowest = max(lowest, np.float64(cells[c]) * scale + coded.log_counts[c] / _LN2)
+        low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / LN2)
+        lowest = max(lowest, np.float64(cells[c]) * scale + coded.log_counts[c] / LN2)
     shift = lowest + _HEADROOM
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
     for c in range(cells.shape[0]):

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
 from lazygumbel.kernels.codes import prepare, prepare_projected, scan
 from lazygumbel.kernels.decorators import exact_kernel, maker, part
@@ -14,6 +14,7 @@ from lazygumbel.kernels.race import add_up, draw, heaviest_chunk, refine, take_o
 from lazygumbel.kernels.sharing import scan_shared
 from lazygumbel.kernels.types import (
     BLOCK,
+    LN2,
     REFERENCE,
     SCORED,
     VIOLATIONS,
@@ -37,12 +38,10 @@ _HOT = 2.0**120
 """A weight that may have been cut off."""
 _RANGE = 140.0
 """Powers of two that a scan can tell apart above a lower bound of log Z."""
-_LN2 = np.log(2.0)
-_Ints = npt.NDArray[np.int64]
 
 
 @part
-def open_race(stored: Stored, excluded: npt.NDArray[np.int64], race: Race) -> None:
+def open_race(stored: Stored, excluded: Ints, race: Race) -> None:
     count = race.changed[0]
     if count < 0:
         for block in range(stored.alive.shape[0]):
@@ -67,7 +66,7 @@ def _out_of_range(outlook: Outlook, race: Race) -> bool:
 
 @maker
 def _enter_tempered(
-    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, outlook: Outlook
+    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, outlook: Outlook
 ) -> tuple[Any, Any, Any]:
     theta, ceilings, facts = prepare(stored.coded, vector, asked, (outlook.high - outlook.low) / _RANGE, seed)
     scan(run_of(stored, theta, ceilings, race), np.int64(0), race.sums.shape[0])
@@ -76,7 +75,7 @@ def _enter_tempered(
 
 @maker
 def enter(
-    stored: Stored, asked: Asked, vector: npt.NDArray[np.float32], seed: np.uint64, race: Race, mailbox: _Ints
+    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, mailbox: Ints
 ) -> tuple[Any, Any, Any]:
     """Theta, ceilings and outlook, without names: see `boxing`."""
     found = project(stored.coded, vector, np.empty(0, dtype=np.float32))
@@ -85,13 +84,7 @@ def enter(
 
 @maker
 def enter_projected(
-    stored: Stored,
-    asked: Asked,
-    vector: npt.NDArray[np.float32],
-    seed: np.uint64,
-    race: Race,
-    mailbox: _Ints,
-    found: Any,
+    stored: Stored, asked: Asked, vector: Vectors, seed: np.uint64, race: Race, mailbox: Ints, found: Any
 ) -> tuple[Any, Any, Any]:
     """The same, of what `project` has found."""
     theta, ceilings, facts = prepare_projected(stored.coded, vector, asked, 1.0, seed, found)
@@ -142,12 +135,12 @@ def _scan_together(workspaces: Workspaces, count: int) -> None:
 
 @exact_kernel
 def race_thetas(
-    stored: _Ints,
+    stored: Ints,
     asked: Asked,
     batch: Batch,
     thetas: tuple[int, int],
-    workspaces: _Ints,
-    mailbox: _Ints,
+    workspaces: Ints,
+    mailbox: Ints,
     wanted: Wanted,
     found: Found,
 ) -> int:
@@ -180,16 +173,14 @@ def race_thetas(
 
 
 @maker
-def _excluded(batch: Batch, b: int) -> _Ints:
+def _excluded(batch: Batch, b: int) -> Ints:
     if batch.ends.shape[0] == 0:
         return batch.excluded
     return batch.excluded[(batch.ends[b - 1] if b > 0 else 0) : batch.ends[b]]
 
 
 @maker
-def _prepare(
-    coded: Coded, asked: Asked, batch: Batch, at: tuple[int, int], known: npt.NDArray[np.float32]
-) -> tuple[Any, Any, Any]:
+def _prepare(coded: Coded, asked: Asked, batch: Batch, at: tuple[int, int], known: Vectors) -> tuple[Any, Any, Any]:
     """The first part leaves in `known` what others need not compute again."""
     vector, d = batch.thetas[at[1]], coded.d
     found = project(coded, vector, known if at[0] > 0 else known[:0])
@@ -221,7 +212,7 @@ def _race_theta(
     positions, values = found.positions[p, b, :size], found.values[p, b, :size]
     if settle(run, outlook, size):
         drawn, time = draw(run, batch.seeds[p, b, 1], (wanted.patience, wanted.distinct), positions, values)
-    found.passed[p, b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+    found.passed[p, b] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * LN2
     found.counts[DRAWN, p, b], found.counts[FAR, p, b] = drawn, outlook.far
     found.counts[LOOKED_AT, p, b], found.counts[TOO_LOW, p, b] = int(race.state[SCORED]), int(race.state[VIOLATIONS])
     return drawn < size

@@ -8,11 +8,11 @@ zeros for the columns that were counted already. So rows need no padding.
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.kernels.decorators import maker
 
 __all__ = ["dot", "lay_out"]
@@ -25,7 +25,7 @@ _VECTOR = ir.VectorType(_FLOAT, _WIDTH)
 
 
 @maker
-def lay_out(query: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def lay_out(query: Vectors) -> Vectors:
     """A query as `dot` takes it: whole vectors of 16, then one for the last 16 columns with zeros for those before."""
     d = query.shape[0]
     rest = d % _WIDTH

@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.kernels.decorators import helper, kernel
 from lazygumbel.kernels.nearest_word import nearest_word
 from lazygumbel.kernels.types import BLOCK, GAINS, LARGEST_BYTE
@@ -14,13 +15,7 @@ _NUMBER = np.int32(0x7FFFFFFF)
 
 
 @helper
-def _encode(
-    rest: npt.NDArray[np.float32],
-    words: npt.NDArray[np.float32],
-    lengths: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.uint8],
-    first: int,
-) -> None:
+def _encode(rest: Vectors, words: Vectors, lengths: Vectors, codes: npt.NDArray[np.uint8], first: int) -> None:
     """Codes of the codewords nearest to each run of coordinates, from the `first` on; their difference into `rest`.
 
     Words lie side by side, (coordinates, 64).
@@ -35,7 +30,7 @@ def _encode(
 
 
 @kernel
-def _side_by_side(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _side_by_side(codebook: Vectors) -> Vectors:
     words, width = codebook.shape
     out = np.empty((width, words), dtype=np.float32)
     for k in range(words):
@@ -45,7 +40,7 @@ def _side_by_side(codebook: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 @kernel
-def _half_lengths(codebook: npt.NDArray[np.float32], d: int) -> npt.NDArray[np.float32]:
+def _half_lengths(codebook: Vectors, d: int) -> Vectors:
     """Half the squared norm of whole codewords, and of those cut short for the last coordinates, (2, words)."""
     words, width = codebook.shape
     out = np.zeros((2, words), dtype=np.float32)
@@ -59,11 +54,8 @@ def _half_lengths(codebook: npt.NDArray[np.float32], d: int) -> npt.NDArray[np.f
 
 @kernel
 def encode_rows(
-    rotated: npt.NDArray[np.float32],
-    first: npt.NDArray[np.float32],
-    second: npt.NDArray[np.float32],
-    parts: tuple[int, int],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int]
+) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
     m, d = rotated.shape
     codes = np.zeros((m, parts[1]), dtype=np.uint8)
     products, squares, rest = np.zeros((m, 2)), np.zeros((m, 2)), np.empty(d, dtype=np.float32)
@@ -83,12 +75,7 @@ def encode_rows(
 
 
 @kernel
-def encode_bytes(
-    residuals: npt.NDArray[np.float32],
-    places: npt.NDArray[np.int64],
-    codes: npt.NDArray[np.int8],
-    steps: npt.NDArray[np.float32],
-) -> float:
+def encode_bytes(residuals: Vectors, places: Ints, codes: npt.NDArray[np.int8], steps: Vectors) -> float:
     bits, worst = residuals.view(np.int32), 0.0
     largest = np.zeros(1, dtype=np.int32)
     lengths = largest.view(np.float32)
@@ -109,11 +96,7 @@ def encode_bytes(
 
 @kernel
 def interleave(
-    codes: npt.NDArray[np.uint8],
-    gains: npt.NDArray[np.int16],
-    slots: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-    out: npt.NDArray[np.uint8],
+    codes: npt.NDArray[np.uint8], gains: npt.NDArray[np.int16], slots: Ints, order: Ints, out: npt.NDArray[np.uint8]
 ) -> None:
     quadruples = codes.shape[1] // 4
     for row in range(order.shape[0]):
@@ -128,12 +111,7 @@ def interleave(
 
 
 @kernel
-def move_codes(
-    held: npt.NDArray[np.uint8],
-    sources: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.int64],
-    out: npt.NDArray[np.uint8],
-) -> None:
+def move_codes(held: npt.NDArray[np.uint8], sources: Ints, slots: Ints, out: npt.NDArray[np.uint8]) -> None:
     lines = out.shape[1] - GAINS
     for row in range(slots.shape[0]):
         block, lane, source, seat = slots[row] // BLOCK, slots[row] % BLOCK, sources[row] // BLOCK, sources[row] % BLOCK

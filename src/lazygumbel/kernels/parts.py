@@ -1,8 +1,8 @@
 """Parts of a live model: draws from rows so few that every one is scored, and what fires first in any part."""
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.kernels.batches import DRAWN, LOOKED_AT, TOO_LOW, Few, Fired, Found
 from lazygumbel.kernels.decorators import exact_kernel, maker
 from lazygumbel.kernels.dot import dot, lay_out
@@ -10,11 +10,9 @@ from lazygumbel.kernels.numbers import uniform
 
 __all__ = ["draw_few", "find_first"]
 
-_Ints, _Floats = npt.NDArray[np.int64], npt.NDArray[np.float64]
-
 
 @maker
-def _draw(few: Few, b: int, places: _Ints, values: _Floats) -> None:
+def _draw(few: Few, b: int, places: Ints, values: Floats) -> None:
     laid_out, count, high = lay_out(few.thetas[b]), few.rows.shape[0], -np.inf
     ends = np.full(count, -np.inf)
     for row in range(count):

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.kernels.decorators import maker
 from lazygumbel.kernels.dot import dot, lay_out
 from lazygumbel.kernels.types import Coded
@@ -13,7 +13,7 @@ __all__ = ["project"]
 
 
 @maker
-def project(coded: Coded, vector: npt.NDArray[np.float32], known: npt.NDArray[np.float32]) -> Any:
+def project(coded: Coded, vector: Vectors, known: Vectors) -> Any:
     """Theta laid out, and its products with the rows of the projection. Those with the rotation and with the means of
     the build may be known, end to end, if its cells have them."""
     count, cells, first = coded.projection.shape[0], coded.cells_of_build, 0

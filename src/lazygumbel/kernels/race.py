@@ -5,8 +5,8 @@ runs the race until enough rows were accepted: anew after each, or on without th
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.kernels.batches import Proposals
 from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.codes import block_weight, largest_weight, level_of, row_weight, weight_of_segment
@@ -20,6 +20,7 @@ from lazygumbel.kernels.types import (
     CHUNK,
     COUNT,
     GROUP,
+    LN2,
     MASS,
     REFERENCE,
     SCORED,
@@ -55,7 +56,6 @@ _PATIENCE = 256
 _NOTHING = 1e-290
 """A rate so low that times would overflow."""
 _ROUNDING = 1e-9
-_LN2 = np.log(2.0)
 
 
 @helper
@@ -122,7 +122,7 @@ def _remove(race: Race, block: int, lane: int) -> None:
 
 
 @part
-def all_ceilings(run: Run, out: npt.NDArray[np.float64]) -> None:
+def all_ceilings(run: Run, out: Floats) -> None:
     for block in range(run.race.weights.shape[0]):
         for lane in range(BLOCK):
             rate = rate_at(run, block, lane)
@@ -387,13 +387,7 @@ def _retire(run: Run, proposals: Proposals) -> None:
 
 
 @maker
-def draw(
-    run: Run,
-    seed: np.uint64,
-    rules: tuple[int, bool],
-    positions: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float64],
-) -> tuple[int, float]:
+def draw(run: Run, seed: np.uint64, rules: tuple[int, bool], positions: Ints, values: Floats) -> tuple[int, float]:
     race, size, drawn, step, time = run.race, positions.shape[0], 0, np.int64(0), 0.0
     numbers, (patience, distinct) = np.empty((3, _AT_ONCE), dtype=np.int64), rules
     proposals = Proposals(numbers[0], numbers[1], numbers[2], np.empty(_AT_ONCE, dtype=np.float64))
@@ -413,7 +407,7 @@ def draw(
             time -= np.log(uniform(~seed, step + k)) / rate  # exponential
             if drawn < size and _fires(run, seed, step + k, proposals, k):
                 positions[drawn] = proposals.positions[k]
-                values[drawn] = race.state[REFERENCE] * _LN2 - np.log(time)
+                values[drawn] = race.state[REFERENCE] * LN2 - np.log(time)
                 drawn += 1
                 if distinct:
                     _take(race, proposals, k)

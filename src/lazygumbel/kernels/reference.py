@@ -6,6 +6,7 @@ from math import ceil, log2, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel.kernels import batches
 from lazygumbel.kernels.batches import Batch, Few, Fired, Found, Sample, Sampled, SampleEstimate, Wanted
 from lazygumbel.kernels.reference_layout import lay_out, lay_out_steps, read_laid_out
@@ -24,6 +25,7 @@ from lazygumbel.kernels.types import (
     GROUP,
     LARGEST_BYTE,
     LEAST_DEVIATION,
+    LN2,
     MASS,
     REFERENCE,
     ROUNDED,
@@ -83,10 +85,7 @@ __all__ = [
 ]
 
 Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
-Vectors = npt.NDArray[np.float32]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
@@ -94,7 +93,6 @@ _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _PILOT, _LEAST, _FAR_OFF, _LEAST_MASS, _SMALL = 64, 256.0, 2.0, 2.0**-60, 0.1
 _ASSURED, _ROOM = 0.6, 1.25
-_LN2 = float(np.log(2.0))
 
 
 def scrambled(seed: np.uint64, numbers: Ints) -> npt.NDArray[np.uint64]:
@@ -261,7 +259,7 @@ def prepare(
     # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
     peak = min(peak, coded.code_norm * turned * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
     left = int(np.floor(np.log2(32767 / peak)))
-    facts = np.array([norm * asked.scale * _LN2, cells.max() / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)])
+    facts = np.array([norm * asked.scale * LN2, cells.max() / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)])
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
     quantiles = _quantiles(coded, asked, turned)
     asked = asked._replace(slope=asked.slope * quantiles[0], far=asked.far if covered else 0.0)
@@ -270,11 +268,11 @@ def prepare(
     levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
     rights = np.clip(rights, _LEAST_SHIFT, 15)
     rounded = ROUNDED * (2.0 ** -np.minimum(rights, 0) - 1)
-    heaviest = coded.log_counts / _LN2
+    heaviest = coded.log_counts / LN2
     shift = float((cells * scale + heaviest).max()) + _HEADROOM
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
     with np.errstate(over="ignore"):
-        far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (_LN2 * power) - shift, FLOOR)), 0.0)
+        far = np.where(levels == CELL, np.exp2(np.maximum(ceilings / (LN2 * power) - shift, FLOOR)), 0.0)
     sd = turned / float(np.sqrt(max(d - 1, 1))) * scale * UNIT
     steps, byte_step, left_over = lay_out_steps(vector)
     byte_error = coded.byte_error * norm + LARGEST_BYTE * float(np.sqrt(d)) * left_over
@@ -295,7 +293,7 @@ def prepare(
         ),
         Outlook(
             float((cells * asked.scale + heaviest).max()),
-            log_z / _LN2,
+            log_z / LN2,
             float((cells.max() + norm * coded.largest_residual) * asked.scale),
             float(cells.max()),
             pooled_sd,
@@ -306,7 +304,7 @@ def prepare(
 
 def _quantiles(coded: Coded, asked: Asked, turned: float) -> tuple[float, float]:
     """How far ceilings lie above estimates, by the first part of codes and by all."""
-    deviations = turned * asked.scale * _LN2 / sqrt(max(coded.d - 1, 1)) * np.array(coded.widest)
+    deviations = turned * asked.scale * LN2 / sqrt(max(coded.d - 1, 1)) * np.array(coded.widest)
     steps = np.ceil(STEPS * np.log2(np.maximum(deviations, LEAST_DEVIATION))) - ceil(STEPS * log2(LEAST_DEVIATION))
     first, all_ = asked.quantiles[np.minimum(steps, DEVIATIONS - 1).astype(np.int64)].tolist()
     return first, all_
@@ -315,7 +313,7 @@ def _quantiles(coded: Coded, asked: Asked, turned: float) -> tuple[float, float]
 def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, pooled_sd: float) -> tuple[Bytes, Floats, float]:
     """How the ceilings of each cell are known, the coarsest way that is cheap enough; one ceiling for all of its rows;
     and log Z as it is expected."""
-    scale = asked.scale * _LN2
+    scale = asked.scale * LN2
     densities, log_z = _forecast(coded, cells, scale, pooled_sd)
     levels = np.full(len(cells), BYTES, dtype=np.uint8)
     for level in (FULL, SHORT):
@@ -337,7 +335,7 @@ def positions_of(run: Run, block: int) -> Ints:
     return (firsts[:, None] + np.arange(GROUP)).reshape(-1)
 
 
-def alive_of(run: Run, block: int) -> npt.NDArray[np.bool_]:
+def alive_of(run: Run, block: int) -> Mask:
     """Which rows of a block may be proposed, (64,)."""
     bits = (run.race.alive[block] >> np.arange(BLOCK, dtype=np.uint64)) & np.uint64(1)
     return bits.astype(np.bool_)
@@ -621,7 +619,7 @@ def race_thetas(
             if settle(run, outlook, size):
                 positions, values = found.positions[p, b, :size], found.values[p, b, :size]
                 drawn, time = draw(run, batch.seeds[p, b, 1], (wanted.patience, wanted.distinct), positions, values)
-            found.passed[at] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * _LN2
+            found.passed[at] = (np.log(time) if time > 0.0 else -np.inf) - race.state[REFERENCE] * LN2
             found.counts[:, p, b] = drawn, race.state[SCORED], race.state[VIOLATIONS], outlook.far
             undone += drawn < size
     return undone
@@ -692,7 +690,7 @@ def draw(run: Run, seed: np.uint64, rules: tuple[int, bool], positions: Ints, va
             time -= float(np.log(_uniform(~seed, step + k))) / rate
             if drawn < size and _fires(run, block, lane, ceiling, _uniform(seed, 3 * (step + k) + 2)):
                 positions[drawn] = race.positions[lane] if block < 0 else positions_of(run, block)[lane]
-                values[drawn] = race.state[REFERENCE] * _LN2 - np.log(time)
+                values[drawn] = race.state[REFERENCE] * LN2 - np.log(time)
                 drawn += 1
                 if not distinct:
                     time = 0.0
@@ -844,7 +842,7 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = Run(stored.sketch, stored.rows, facts, ceilings, race)
     set_reference(run, outlook)
-    per_width = facts.turned * asked.scale * _LN2 / sqrt(max(stored.coded.d - 1, 1))
+    per_width = facts.turned * asked.scale * LN2 / sqrt(max(stored.coded.d - 1, 1))
     sample = sample_to(run, per_width, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
     return Sampled(sample, estimate_from_sample(sample.ratios, sample.widths, per_width), facts.norm)
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.kernels.types import LARGEST_BYTE, LARGEST_STEPS
 
 __all__ = ["lay_out", "lay_out_steps", "read_laid_out"]
@@ -32,7 +33,7 @@ def read_laid_out(held: npt.NDArray[N], d: int, width: int = 16) -> npt.NDArray[
     return np.concatenate([held[:whole], tail])
 
 
-def lay_out_steps(vector: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int16], float, float]:
+def lay_out_steps(vector: Vectors) -> tuple[npt.NDArray[np.int16], float, float]:
     """In whole steps of 16 bits, the step, and the norm of what is left over."""
     exact = vector.astype(np.float64)
     most = min(LARGEST_STEPS, (2**31 - 1) // (LARGEST_BYTE * max(len(vector), 1)))

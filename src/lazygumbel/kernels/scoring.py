@@ -1,8 +1,8 @@
 """Compiled kernels that score or add up rows scattered in memory."""
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.kernels.decorators import kernel
 from lazygumbel.kernels.prefetch import prefetch
 
@@ -13,12 +13,7 @@ _AHEAD = 96
 
 
 @kernel
-def gather_dot(
-    rows: npt.NDArray[np.float32],
-    positions: npt.NDArray[np.int64],
-    queries: npt.NDArray[np.float32],
-    owner: npt.NDArray[np.int64],
-) -> npt.NDArray[np.float32]:
+def gather_dot(rows: Vectors, positions: Ints, queries: Vectors, owner: Ints) -> Vectors:
     d = rows.shape[1]
     out = np.empty(positions.shape[0], dtype=np.float32)
     for j in range(positions.shape[0]):
@@ -32,9 +27,7 @@ def gather_dot(
 
 
 @kernel
-def sum_rows(
-    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def sum_rows(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
     d, m = rows.shape[1], positions.shape[0]
     values, squares, cross = np.zeros(d), np.zeros(d), np.zeros(d)
     for j in range(min(m, _AHEAD)):
@@ -52,9 +45,7 @@ def sum_rows(
 
 
 @kernel
-def sum_pairs(
-    rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, Floats, Floats]:
     d, m = rows.shape[1], positions.shape[0]
     values, squares, cross = np.zeros(d), np.zeros(d), np.zeros(d)
     for j in range(0, m - 1, 2):
@@ -70,12 +61,7 @@ def sum_pairs(
 
 
 @kernel
-def add_by_cell(
-    rows: npt.NDArray[np.float32],
-    cells: npt.NDArray[np.int64],
-    sums: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-) -> None:
+def add_by_cell(rows: Vectors, cells: Ints, sums: Floats, squares: Floats) -> None:
     for j in range(rows.shape[0]):
         row, total, square = rows[j], sums[cells[j]], 0.0
         for c in range(rows.shape[1]):
@@ -86,13 +72,7 @@ def add_by_cell(
 
 
 @kernel
-def add_pairs(
-    sums: npt.NDArray[np.float32],
-    places: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float32],
-    rows: npt.NDArray[np.float32],
-    owner: npt.NDArray[np.int64],
-) -> None:
+def add_pairs(sums: Vectors, places: Ints, weights: Vectors, rows: Vectors, owner: Ints) -> None:
     for j in range(places.shape[0]):
         if j + _AHEAD < places.shape[0]:
             prefetch(sums, places[j + _AHEAD])

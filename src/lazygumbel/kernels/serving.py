@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba.core import types
 from numba.core.types import ExternalFunction
 from numba.extending import intrinsic
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.kernels.decorators import maker
 from lazygumbel.kernels.sharing import (
     BEST,
@@ -44,7 +44,7 @@ def _address(_: Any, array: Any) -> Any:
 
 
 @maker
-def run_helper(descriptor: int, mailbox: npt.NDArray[np.int64]) -> None:
+def run_helper(descriptor: int, mailbox: Ints) -> None:
     byte, seen = np.empty(1, dtype=np.int64), count_calls(mailbox)
     while True:
         # Who calls counts up first and looks then whether it is awake: either it is seen here, or the pipe wakes it.

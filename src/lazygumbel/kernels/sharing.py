@@ -9,10 +9,10 @@ helper never asks for the interpreter's lock, which would cost both of them a te
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba.core import types
 from numba.extending import intrinsic
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel.kernels.batches import Sample
 from lazygumbel.kernels.codes import scan
 from lazygumbel.kernels.decorators import maker, part
@@ -49,7 +49,6 @@ ARGUMENT, ANSWER = 4, 5
 """The first of three entries for what work is about, and of two for what it finds, in place of these."""
 _PIECE = 8
 """Chunks that are claimed together."""
-_Ints = npt.NDArray[np.int64]
 
 
 @intrinsic
@@ -87,7 +86,7 @@ def _look(_: Any, counters: Any, place: Any) -> Any:  # noqa: ARG001  # typed by
 
 
 @part
-def scan_pieces(run: Run, mailbox: _Ints, upwards: bool) -> None:
+def scan_pieces(run: Run, mailbox: Ints, upwards: bool) -> None:
     """One thread goes upwards, the other downwards, so that either mostly writes what it wrote for the last theta:
     memory that another processor wrote takes longer to get than a scan."""
     chunks = run.race.sums.shape[0]
@@ -99,7 +98,7 @@ def scan_pieces(run: Run, mailbox: _Ints, upwards: bool) -> None:
 
 
 @part
-def open_mailbox(run: Run, mailbox: _Ints, work: int) -> None:
+def open_mailbox(run: Run, mailbox: Ints, work: int) -> None:
     """Post a run to a mailbox: whoever comes now helps with this work."""
     write_run(mailbox[_RUN:], run)
     mailbox[_CLAIMED], mailbox[_WORK] = 0, work
@@ -107,7 +106,7 @@ def open_mailbox(run: Run, mailbox: _Ints, work: int) -> None:
 
 
 @part
-def close_mailbox(mailbox: _Ints) -> bool:
+def close_mailbox(mailbox: Ints) -> bool:
     """Let nobody join any more, and wait for a helper who has; whether there was one."""
     if _swap(mailbox, _STATE, _OPEN, _CLOSED):
         return False
@@ -117,62 +116,62 @@ def close_mailbox(mailbox: _Ints) -> bool:
 
 
 @part
-def join(mailbox: _Ints) -> bool:
+def join(mailbox: Ints) -> bool:
     """Whether there is something to do, which is then for the helper."""
     return _look(mailbox, _STATE) == _OPEN and _swap(mailbox, _STATE, _OPEN, _JOINED)
 
 
 @part
-def leave(mailbox: _Ints) -> None:
+def leave(mailbox: Ints) -> None:
     """The helper has done its work."""
     _swap(mailbox, _STATE, _JOINED, _CLOSED)
 
 
 @part
-def count_calls(mailbox: _Ints) -> int:
+def count_calls(mailbox: Ints) -> int:
     """How often a helper was called to this mailbox."""
     return _count_up(mailbox, CALLS, 0)
 
 
 @part
-def look_at_calls(mailbox: _Ints) -> int:
+def look_at_calls(mailbox: Ints) -> int:
     """The same, perhaps of a moment ago."""
     return _look(mailbox, CALLS)
 
 
 @part
-def set_awake(mailbox: _Ints, awake: int) -> None:
+def set_awake(mailbox: Ints, awake: int) -> None:
     """Whether a helper need not be woken."""
     _swap(mailbox, AWAKE, 1 - awake, awake)
 
 
 @maker
-def run_on(mailbox: _Ints) -> Run:
+def run_on(mailbox: Ints) -> Run:
     """The run in a mailbox that was joined."""
     return read_run(mailbox[_RUN:])
 
 
 @part
-def post_sample(sample: Sample, seed: np.uint64, mailbox: _Ints) -> None:
+def post_sample(sample: Sample, seed: np.uint64, mailbox: Ints) -> None:
     """Post what is to be sampled to a mailbox, before it is opened."""
     write_sample(mailbox[_RUN + PACKED :], sample)
     mailbox[ARGUMENT] = np.int64(seed)
 
 
 @maker
-def sample_on(mailbox: _Ints) -> Sample:
+def sample_on(mailbox: Ints) -> Sample:
     """What is to be sampled."""
     return read_sample(mailbox[_RUN + PACKED :])
 
 
 @part
-def work_on(mailbox: _Ints) -> int:
+def work_on(mailbox: Ints) -> int:
     """Its kind."""
     return mailbox[_WORK]
 
 
 @part
-def scan_shared(run: Run, mailbox: _Ints) -> None:
+def scan_shared(run: Run, mailbox: Ints) -> None:
     """Scan all chunks, with whoever joins at the mailbox; an empty one is for nobody."""
     if mailbox.shape[0] < MAILBOX:
         scan(run, np.int64(0), run.race.sums.shape[0])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.kernels.batches import Sample, SampleEstimate
 from lazygumbel.kernels.codes import largest_weight, level_of
 from lazygumbel.kernels.contest import enter, open_race, run_of, set_reference
@@ -31,6 +32,7 @@ from lazygumbel.kernels.types import (
     FIXED_POINT,
     FULL,
     GROUP,
+    LN2,
     MAILBOX,
     MASS,
     REFERENCE,
@@ -45,7 +47,6 @@ __all__ = ["estimate_from_sample", "sample_strata", "sample_theta", "sample_to",
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
 _LARGEST = 20.0
-_LN2 = np.log(2.0)
 _PILOT, _LEAST = 64, 256.0
 """Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
 _SMALL, _TOO_LOW = 0.1, 3.0
@@ -161,9 +162,7 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
 
 
 @part
-def estimate_from_sample(
-    ratios: npt.NDArray[np.float64], widths: npt.NDArray[np.float32], per_width: float
-) -> tuple[float, ...]:
+def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> tuple[float, ...]:
     """What `SampleEstimate` has, without names: see `boxing`."""
     total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
@@ -197,14 +196,14 @@ def _upper(sample: Sample) -> int:
 
 
 @part
-def sample_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
+def sample_upper(run: Run, mailbox: Ints) -> None:
     """What a helper does."""
     sample = sample_on(mailbox)
     sample_strata(run, np.uint64(mailbox[ARGUMENT]), _upper(sample), sample.positions.shape[0], sample)
 
 
 @part
-def _sample_shared(run: Run, seed: np.uint64, sample: Sample, mailbox: npt.NDArray[np.int64]) -> None:
+def _sample_shared(run: Run, seed: np.uint64, sample: Sample, mailbox: Ints) -> None:
     """All of a sample, with whoever joins at the mailbox: in halves also without, for the same rows to the last bit."""
     shared, half = mailbox.shape[0] == MAILBOX, _upper(sample)
     if shared:
@@ -221,7 +220,7 @@ def sample_to(
     per_width: float,
     rules: tuple[float, float, tuple[float, float]],
     seeds: npt.NDArray[np.uint64],
-    mailbox: npt.NDArray[np.int64],
+    mailbox: Ints,
 ) -> tuple[Any, ...]:
     """A sample, without names: see `boxing`."""
     rel_err, most, widest = rules
@@ -257,12 +256,12 @@ def _allocate(count: int) -> tuple[Any, ...]:
 
 @exact_kernel
 def sample_theta(
-    stored_words: npt.NDArray[np.int64],
+    stored_words: Ints,
     asked: Asked,
-    theta: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
+    theta: tuple[Vectors, Ints],
     seeds: npt.NDArray[np.uint64],
-    race_words: npt.NDArray[np.int64],
-    mailbox: npt.NDArray[np.int64],
+    race_words: Ints,
+    mailbox: Ints,
     rules: tuple[float, float, tuple[float, float]],
 ) -> tuple[Any, Any, float]:
     """What `Sampled` has, without names: see `boxing`."""
@@ -271,7 +270,7 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = run_of(stored, facts, ceilings, race)
     set_reference(run, Outlook(*outlook))
-    per_width = run.theta.turned * asked.scale * _LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
+    per_width = run.theta.turned * asked.scale * LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
     # At another temperature weights are too coarse to sample by.
     sample = sample_to(run, per_width, rules, seeds, mailbox) if run.ceilings.power == 1.0 else _allocate(np.int64(0))
     return sample, estimate_from_sample(sample[2], sample[3], per_width), run.theta.norm

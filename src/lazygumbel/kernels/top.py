@@ -5,8 +5,8 @@ them by all of their codes first: these lie in so many lines of memory that for 
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.kernels.byte_dot import byte_dot
 from lazygumbel.kernels.codes import count_bits, level_of, weigh_codes
 from lazygumbel.kernels.contest import enter_projected, open_race, run_of
@@ -17,20 +17,7 @@ from lazygumbel.kernels.prefetch import prefetch
 from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.race import position_of, score
 from lazygumbel.kernels.sharing import ANSWER, ARGUMENT, BEST, close_mailbox, open_mailbox
-from lazygumbel.kernels.types import (
-    BIAS,
-    BLOCK,
-    FLOOR,
-    FULL,
-    GROUP,
-    MAILBOX,
-    SHORT,
-    TOP,
-    UNIT,
-    Asked,
-    Race,
-    Run,
-)
+from lazygumbel.kernels.types import BIAS, BLOCK, FLOOR, FULL, GROUP, MAILBOX, SHORT, TOP, UNIT, Asked, Race, Run
 
 __all__ = ["find_upper", "top_rows", "top_theta"]
 
@@ -45,7 +32,7 @@ _LOST = -2
 
 
 @helper
-def _sift(heap: npt.NDArray[np.float64], value: float) -> None:
+def _sift(heap: Floats, value: float) -> None:
     """Put a value in place of the smallest of a heap."""
     k, size = 0, heap.shape[0]
     while 2 * k + 1 < size:
@@ -83,7 +70,7 @@ def _reaches(run: Run, block: int, lane: int, kth: float) -> bool:
 
 
 @helper
-def _gather(run: Run, block: int, least: int, waiting: npt.NDArray[np.int64], count: int) -> int:
+def _gather(run: Run, block: int, least: int, waiting: Ints, count: int) -> int:
     """Put the rows of a block whose ceilings reach this behind those that wait; how many there are."""
     mask = lanes_reaching(run.race.ceilings, block, least)
     if count_bits(mask) > _MANY and level_of(run, block) == SHORT:
@@ -122,11 +109,7 @@ def _heaviest(run: Run, k: int) -> float:
 
 @maker
 def _find(
-    run: Run,
-    best: npt.NDArray[np.float64],
-    blocks: tuple[int, int],
-    between: tuple[float, float],
-    room: tuple[int, int],
+    run: Run, best: Floats, blocks: tuple[int, int], between: tuple[float, float], room: tuple[int, int]
 ) -> tuple[int, int]:
     """Positions and logits of rows of those blocks that weigh so much into a part of the room of certain rows: where
     they end, or -1 if they do not fit, and how many ceilings reach them. `best` is the heap of the best so far."""
@@ -185,7 +168,7 @@ def _try_upper(run: Run, k: int, kth: float, heaviest: float) -> tuple[int, int]
 
 
 @maker
-def find_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
+def find_upper(run: Run, mailbox: Ints) -> None:
     """What a helper does."""
     numbers = mailbox.view(np.float64)
     found = _try_upper(run, mailbox[ARGUMENT], numbers[ARGUMENT + 1], numbers[ARGUMENT + 2])
@@ -193,9 +176,7 @@ def find_upper(run: Run, mailbox: npt.NDArray[np.int64]) -> None:
 
 
 @maker
-def _try_lower(
-    run: Run, best: npt.NDArray[np.float64], last: int, heaviest: float, room: tuple[int, int]
-) -> tuple[int, int]:
+def _try_lower(run: Run, best: Floats, last: int, heaviest: float, room: tuple[int, int]) -> tuple[int, int]:
     """Likewise where those of the blocks before the last end, behind those that are there already."""
     try:
         return _find(run, best, (np.int64(0), last), (0.0, heaviest), room)
@@ -204,7 +185,7 @@ def _try_lower(
 
 
 @maker
-def top_rows(run: Run, k: int, mailbox: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+def top_rows(run: Run, k: int, mailbox: Ints) -> tuple[Ints, int]:
     race, shared = run.race, mailbox.shape[0] == MAILBOX
     blocks, room = run.race.weights.shape[0], run.race.positions.shape[0]
     middle, half = _upper(run) if shared else (blocks, room)
@@ -238,7 +219,7 @@ def top_rows(run: Run, k: int, mailbox: npt.NDArray[np.int64]) -> tuple[npt.NDAr
 
 
 @maker
-def _over_norm(asked: Asked, turned: npt.NDArray[np.float32]) -> Asked:
+def _over_norm(asked: Asked, turned: Vectors) -> Asked:
     """The same for a theta of any length: how far rows are told apart goes with it."""
     square = 0.0
     for c in range(turned.shape[0]):
@@ -250,13 +231,8 @@ def _over_norm(asked: Asked, turned: npt.NDArray[np.float32]) -> Asked:
 
 @exact_kernel
 def top_theta(
-    stored_words: npt.NDArray[np.int64],
-    asked: Asked,
-    vector: npt.NDArray[np.float32],
-    k: int,
-    race_words: npt.NDArray[np.int64],
-    mailbox: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], int]:
+    stored_words: Ints, asked: Asked, vector: Vectors, k: int, race_words: Ints, mailbox: Ints
+) -> tuple[Ints, int]:
     stored, race = read_stored(stored_words), read_race(race_words)
     open_race(stored, np.empty(0, dtype=np.int64), race)
     found = project(stored.coded, vector, np.empty(0, dtype=np.float32))

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
+
 __all__ = [
     "AWAKE",
     "BIAS",
@@ -27,6 +29,7 @@ __all__ = [
     "GAINS",
     "GROUP",
     "LEAST_DEVIATION",
+    "LN2",
     "MAILBOX",
     "MASS",
     "PACKED",
@@ -78,6 +81,9 @@ CALLS, AWAKE, MAILBOX = 0, 7, 1536
 PACKED = 512
 """Words that a packed tuple fits in: see `packed`."""
 
+LN2 = float(np.log(2.0))
+"""Logits are handled as powers of two."""
+
 LEAST_DEVIATION, STEPS, DEVIATIONS = 0.03, 4, 46
 """Standard deviations, in nats, on whose grid `Asked` has quantiles: from about the first up, so many steps to an
 octave and so many entries in all, the last of them for whatever is beyond."""
@@ -107,31 +113,31 @@ class Sketch(NamedTuple):
     """(blocks, 3/4 codes + 2, 64)"""
     more: npt.NDArray[np.uint8]
     """(blocks, 3/4 more codes + 2, 64)"""
-    widths: npt.NDArray[np.float32]
+    widths: Vectors
     """The largest |residual| sqrt(1 - alpha^2) / alpha of each group by the first part of codes and by all, (2, 2
     blocks)."""
     cells: npt.NDArray[np.int32]
     """The cell of each group, (2 blocks,)."""
-    firsts: npt.NDArray[np.int64]
+    firsts: Ints
     """The position of the first row of each group, (2 blocks,)."""
-    starts: npt.NDArray[np.int64]
+    starts: Ints
     """The first group of each cell, and behind the last, (cells + 1,)."""
-    largest: npt.NDArray[np.float32]
+    largest: Vectors
     """The largest widths of each cell, (2, cells)."""
-    spans: npt.NDArray[np.int64]
+    spans: Ints
     """The cells that chunk k has rows of are spans[k] to spans[k + 1] of the next two, (chunks + 1,)."""
-    span_cells: npt.NDArray[np.int64]
-    span_counts: npt.NDArray[np.int64]
+    span_cells: Ints
+    span_counts: Ints
 
 
 class Rows(NamedTuple):
     """Rows in storage order, with bytes that tell a score to a known error at a quarter of the memory."""
 
-    rows: npt.NDArray[np.float32]
+    rows: Vectors
     """(n, d)"""
     bytes: npt.NDArray[np.int8]
     """Residuals from the mean of the cell in whole steps, (n, d)."""
-    steps: npt.NDArray[np.float32]
+    steps: Vectors
     """The step of each row, (n, 1)."""
     error: float
     """The distance of a residual from its bytes is at most so many of its steps."""
@@ -140,11 +146,11 @@ class Rows(NamedTuple):
 class Theta(NamedTuple):
     """A query as rows and bytes are scored with it."""
 
-    laid_out: npt.NDArray[np.float32]
+    laid_out: Vectors
     """For `dot`."""
     steps: npt.NDArray[np.int16]
     """For `byte_dot`: theta in whole steps."""
-    cells: npt.NDArray[np.float32]
+    cells: Vectors
     """Inner products with the means of cells, (cells,)."""
     norm: float
     turned: float
@@ -167,13 +173,13 @@ class Ceilings(NamedTuple):
 
     tables: npt.NDArray[np.uint8]
     """What the codewords of each code add, (codes, 64), below 128."""
-    scores: npt.NDArray[np.float32]
+    scores: Vectors
     """Of each cell, in units."""
     levels: npt.NDArray[np.uint8]
     """How ceilings are known, of each cell."""
     rights: npt.NDArray[np.int8]
     """Of each cell, -2 to 15."""
-    far: npt.NDArray[np.float64]
+    far: Floats
     """The weight of the one ceiling of the rows of each cell of level `CELL`."""
     centres: tuple[int, int]
     """For the first part of codes, and for all; likewise the margins."""
@@ -188,25 +194,25 @@ class Ceilings(NamedTuple):
 class Coded(NamedTuple):
     """What an index knows of its codes, for making ceilings."""
 
-    projection: npt.NDArray[np.float32]
+    projection: Vectors
     """What thetas are turned by for codes, the axes along which residuals vary most, and the means of cells, end to
     end: (d + axes + cells, d)."""
-    first: npt.NDArray[np.float32]
+    first: Vectors
     """Codewords of the first part of codes, (64, coordinates); and of the second."""
-    second: npt.NDArray[np.float32]
-    log_counts: npt.NDArray[np.float64]
+    second: Vectors
+    log_counts: Floats
     """Of the rows of each cell, natural logarithms, (cells,)."""
-    edges: npt.NDArray[np.float64]
+    edges: Floats
     """Their root, times that of two: as many normal numbers go about so far, (cells,)."""
-    deviations: npt.NDArray[np.float64]
+    deviations: Floats
     """Root mean square of the residuals of each cell, (cells,)."""
-    widths: npt.NDArray[np.float64]
+    widths: Floats
     """Mean width of each cell by the first part and by all of its codes, (2, cells)."""
-    log_widths: npt.NDArray[np.float64]
+    log_widths: Floats
     """Their logarithms."""
     exponents: npt.NDArray[np.uint8]
     """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
-    cells_of_build: npt.NDArray[np.int64]
+    cells_of_build: Ints
     """Cells of another index, of the same rotation, that have the means of these, (cells,); empty if there is none."""
     d: int
     axes: int
@@ -232,7 +238,7 @@ class Asked(NamedTuple):
 
     scale: float
     """Inner products times this are logits."""
-    quantiles: npt.NDArray[np.float64]
+    quantiles: Floats
     """Standard deviations of the error of the sketch that ceilings lie above estimates, by what that deviation is at
     most, in nats: see `DEVIATIONS`."""
     rounding: float
@@ -250,7 +256,7 @@ class Asked(NamedTuple):
     limits: tuple[float, float, float]
     """Below these the logarithm of that, in units of Z, is cheap enough for one ceiling a cell, for the first part of
     codes, and for all; beyond the last ceilings are by bytes. Infinite limits choose one of them for all."""
-    known: npt.NDArray[np.float64]
+    known: Floats
     """Ranges of |theta| scale, best score and `pooled_sd` over |theta|, for which `far` was measured, (2, 3)."""
 
 
@@ -262,7 +268,7 @@ class Stored(NamedTuple):
     rows: Rows
     alive: npt.NDArray[np.uint64]
     """A bit for each slot that holds a row, (blocks,)."""
-    words: npt.NDArray[np.int64]
+    words: Ints
     """All of this once more, as compiled code has it: see `packed`."""
 
 
@@ -293,23 +299,23 @@ class Race(NamedTuple):
 
     alive: npt.NDArray[np.uint64]
     """The rows of each block that may be proposed; kernels clear bits, (blocks,)."""
-    weights: npt.NDArray[np.float64]
+    weights: Floats
     """Sum of the ceilings of each block, (blocks,)."""
-    sums: npt.NDArray[np.float64]
+    sums: Floats
     """Of the weights of each chunk of blocks, (chunks,)."""
-    ends: npt.NDArray[np.float64]
+    ends: Floats
     """Their cumulative sums, (chunks,)."""
-    positions: npt.NDArray[np.int64]
+    positions: Ints
     """Certain rows, scored because they would be proposed again and again, (room,)."""
-    masses: npt.NDArray[np.float64]
+    masses: Floats
     """exp2(logit - reference) of these, (room,)."""
-    state: npt.NDArray[np.float64]
+    state: Floats
     """Numbers: see the constants."""
     ceilings: npt.NDArray[np.int16]
     """Of each row that may be proposed, zero for others, (blocks, 64); not of cells with one ceiling."""
-    changed: npt.NDArray[np.int64]
+    changed: Ints
     """The blocks of which rows were taken out of `alive`, behind their number; -1 for all of them, (room,)."""
-    words: npt.NDArray[np.int64]
+    words: Ints
     """All of this once more, as compiled code has it: see `packed`."""
 
     @classmethod
@@ -334,22 +340,22 @@ class Race(NamedTuple):
 class Workspaces(NamedTuple):
     """Room for the races of some thetas whose scans are made together, block by block."""
 
-    races: npt.NDArray[np.int64]
+    races: Ints
     """Packed races, (thetas, words)."""
-    runs: npt.NDArray[np.int64]
+    runs: Ints
     """Room for packed runs, (thetas, words)."""
-    facts: npt.NDArray[np.float64]
+    facts: Floats
     """Outlooks, (thetas, 6)."""
-    laid_out: npt.NDArray[np.float32]
+    laid_out: Vectors
     """These and the others: arrays of `Theta` and of `Ceilings`, of each theta."""
     steps: npt.NDArray[np.int16]
-    cells: npt.NDArray[np.float32]
+    cells: Vectors
     tables: npt.NDArray[np.uint8]
-    scores: npt.NDArray[np.float32]
+    scores: Vectors
     levels: npt.NDArray[np.uint8]
     rights: npt.NDArray[np.int8]
-    far: npt.NDArray[np.float64]
-    words: npt.NDArray[np.int64]
+    far: Floats
+    words: Ints
     """Room for all of this, packed."""
 
     @classmethod

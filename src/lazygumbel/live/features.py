@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Mask, Vectors
 from lazygumbel.progress import Progress
 from lazygumbel.rows.features import Block, Features
 from lazygumbel.rows.names import Names
@@ -106,15 +106,15 @@ class LiveFeatures(Features):
         self._refuse("positions")
 
     @property
-    def dead(self) -> npt.NDArray[np.bool_] | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def dead(self) -> Mask | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Refused: rows have no positions."""
         self._refuse("dead")
 
-    def gather(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def gather(self, ids: npt.ArrayLike) -> Vectors:
         """The rows with these ids, shape ids.shape + (d,), a copy; ids of removed rows are refused."""
         return self._snapshot.gather(ids)
 
-    def score(self, ids: Ints, queries: npt.NDArray[np.float32], owner: Ints | None = None) -> npt.NDArray[np.float32]:
+    def score(self, ids: Ints, queries: Vectors, owner: Ints | None = None) -> Vectors:
         """Inner products phi[ids[j]] . queries[owner[j]], shape (m,)."""
         rows = Features(self._snapshot.gather(ids), max_norm=self.max_norm)
         return rows.score(np.arange(len(ids)), queries, owner)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
-from lazygumbel._support.arrays import Floats, Ints, Vectors
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel._support.threads import one_blas_thread
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.bytes import Bytes
@@ -228,7 +228,7 @@ def _nearest(source: Source, means: Vectors) -> Ints:
     return np.concatenate(list(in_pieces(assign, len(source.positions))))
 
 
-def _shortened(means: Vectors, sources: Sources) -> tuple[Vectors, npt.NDArray[np.bool_]]:
+def _shortened(means: Vectors, sources: Sources) -> tuple[Vectors, Mask]:
     """Means that are no longer than the longest row, and which were changed for that.
 
     One that is longer, because rows were removed, is nearer to all of them when it is as long as the longest.

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.distribution import Distribution, Exclude
 from lazygumbel.indexes import ExactIndex, Index, PartitionIndex
 from lazygumbel.indexes.partition import Calibration
@@ -152,7 +152,7 @@ class Segment:
             return Exhaustive()
         return Bounded(delta=given.delta) if isinstance(given, Calibrated) else given
 
-    def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> "SegmentDistribution":
+    def __call__(self, theta: Vectors, *, temperature: float) -> "SegmentDistribution":
         return SegmentDistribution(self, theta, temperature)
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.checks import check_ids
 from lazygumbel.live.drawing import LiveDistribution
 from lazygumbel.live.segment import Segment
@@ -75,7 +75,7 @@ class Snapshot:
             raise ValueError(f"{name} holds {gone}, but the row with this id was removed")
         return asked, part_of, places
 
-    def gather(self, ids: npt.ArrayLike, name: str = "ids") -> npt.NDArray[np.float32]:
+    def gather(self, ids: npt.ArrayLike, name: str = "ids") -> Vectors:
         """The rows with these ids, shape ids.shape + (d,)."""
         asked, part_of, places = self.locate(ids, name)
         rows = np.empty((*asked.shape, self.d), dtype=np.float32)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Vectors
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.kmeans import assign_cells
 from lazygumbel.live.segment import Segment
@@ -50,7 +50,7 @@ class Standard(NamedTuple):
         return self._replace(came=came, spread=total / came if came else 0.0), float(counts.max() / counts.sum())
 
 
-def _residuals(part: Segment, means: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float]:
+def _residuals(part: Segment, means: Vectors) -> tuple[Floats, float]:
     """Of the rows of a part: the share in each cell, and the mean squared norm of what is beside the means."""
     if isinstance(part.index, PartitionIndex) and part.cells is not None:
         counts = np.diff(part.index.partition.offsets)

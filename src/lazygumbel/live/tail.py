@@ -6,9 +6,8 @@ Room is shared by the tails that follow each other: a writer only writes where t
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Mask, Vectors
 from lazygumbel.indexes import ExactIndex
 from lazygumbel.live.segment import Segment
 from lazygumbel.rows.features import Features
@@ -20,14 +19,14 @@ __all__ = ["Tail"]
 class Tail:
     """The first `count` rows of some room."""
 
-    rows: npt.NDArray[np.float32]
+    rows: Vectors
     """(room, d)"""
     ids: Ints
     """(room,)"""
     names: list[str] | None
     count: int = 0
     max_norm: float = 0.0
-    dead: npt.NDArray[np.bool_] | None = None
+    dead: Mask | None = None
     """Places whose rows were removed, (count,)."""
 
     @classmethod
@@ -51,7 +50,7 @@ class Tail:
         names = None if self.names is None else self.names[: self.count]
         return replace(self, rows=self.rows.copy(), ids=self.ids.copy(), names=names)
 
-    def plus(self, rows: npt.NDArray[np.float32], ids: Ints, names: list[str] | None, max_norm: float) -> "Tail":
+    def plus(self, rows: Vectors, ids: Ints, names: list[str] | None, max_norm: float) -> "Tail":
         """With some more rows, for which there is room."""
         last = self.count + len(ids)
         self.rows[self.count : last] = rows

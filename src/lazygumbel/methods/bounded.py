@@ -10,8 +10,8 @@ lost where it is too low is at most delta, whatever the rows and theta: see `ind
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel._support.checks import check_number
 from lazygumbel.methods.base import Function, Phi, Query, Seen
 from lazygumbel.methods.racing import (
@@ -70,7 +70,7 @@ class Bounded:
             np.array([summed.bound for summed in found]),
         )
 
-    def ceilings(self, query: Query, seed: int) -> npt.NDArray[np.float64]:
+    def ceilings(self, query: Query, seed: int) -> Floats:
         """Ceilings of the logits of one theta, by id, as draws with this seed have them; inf where rows are scored."""
         return ceilings_of(query, self, self.delta, None, seed)
 

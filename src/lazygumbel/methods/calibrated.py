@@ -7,8 +7,8 @@ variation distance, not proved. A theta unlike them is raced over all codes, and
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel._support.checks import check_number
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.methods.base import Query
@@ -47,7 +47,7 @@ class Calibrated:
         """The first distinct rows of one race, and one more for the threshold."""
         return pack_ordered(query, self._draw_all(query, size, rng, distinct=True), size)
 
-    def ceilings(self, query: Query, seed: int) -> npt.NDArray[np.float64]:
+    def ceilings(self, query: Query, seed: int) -> Floats:
         """Ceilings of the logits of one theta, by id, as draws with this seed have them; inf where rows are scored."""
         return ceilings_of(query, self, self.delta, self._calibration(query), seed)
 

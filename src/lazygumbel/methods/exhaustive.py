@@ -7,8 +7,8 @@ ceilings that cannot be too low, and few rows that have to be read. As exact.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.methods.base import Accuracy, Function, Query, Seen
 from lazygumbel.methods.dense import draw_densely, order_densely, sum_densely
@@ -48,10 +48,10 @@ class Exhaustive:
         """Every row."""
         return n
 
-    def accuracy(self, logits: npt.NDArray[np.float64], head: npt.NDArray[np.bool_], floor: float) -> Accuracy:  # noqa: ARG002  # nothing can be missed
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:  # noqa: ARG002  # nothing can be missed
         """It misses nothing."""
         return Accuracy(0.0)
 
-    def ceilings(self, query: Query, seed: int) -> npt.NDArray[np.float64]:  # noqa: ARG002  # nothing random
+    def ceilings(self, query: Query, seed: int) -> Floats:  # noqa: ARG002  # nothing random
         """None: every row is scored."""
         return np.full(query.features.n, np.inf)

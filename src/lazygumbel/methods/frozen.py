@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.methods.base import Query
@@ -62,7 +62,7 @@ class Frozen:
         stderr = np.full(query.size, 1 / np.sqrt(self.t - 2) if self.t > 2 else np.inf)
         return Estimate(value, stderr, rows, _SHARED[0, ...])
 
-    def _winners(self, query: Query) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    def _winners(self, query: Query) -> tuple[Ints, Floats, Ints]:
         """Ids and perturbed logits of the winner under each noise coordinate, (B, t), and the rows scored."""
         index = self._index(query.features)
         ids = np.empty((query.size, self.t), dtype=np.int64)

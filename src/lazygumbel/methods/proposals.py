@@ -15,9 +15,9 @@ from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.kernels.batches import Sample
-from lazygumbel.kernels.types import COUNT, REFERENCE, Run
+from lazygumbel.kernels.types import COUNT, LN2, REFERENCE, Run
 from lazygumbel.methods.base import Query
-from lazygumbel.methods.racing import LN2, for_each_theta
+from lazygumbel.methods.racing import for_each_theta
 
 __all__ = ["Proposed", "propose"]
 

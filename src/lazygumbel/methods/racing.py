@@ -3,26 +3,25 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.threads import map_threads
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition import Calibration
 from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.kernels.batches import DRAWN, FAR, LOOKED_AT, TOO_LOW, Batch, Found, Wanted
-from lazygumbel.kernels.types import Asked
+from lazygumbel.kernels.types import LN2, Asked
 from lazygumbel.methods.base import NOTHING, Query
 from lazygumbel.methods.dense import finish, patience_of
 from lazygumbel.results import Draws, Grounds, OrderedDraws, Reason
 
 __all__ = [
     "LEAST_DELTA",
-    "LN2",
     "Drawn",
     "RaceBatch",
     "Rules",
@@ -36,18 +35,11 @@ __all__ = [
     "seeds_of",
 ]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 R = TypeVar("R")
 
-LN2 = log(2.0)
 LEAST_DELTA = 1e-100
 """Well above where the law of the codes' errors, in float64, has no quantile any more."""
-_RACED = {
-    (False, False): Reason.SURE_CEILINGS,
-    (True, False): Reason.CEILINGS,
-    (True, True): Reason.UNLIKE,
-}
+_RACED = {(False, False): Reason.SURE_CEILINGS, (True, False): Reason.CEILINGS, (True, True): Reason.UNLIKE}
 """By whether codes may lose something, and whether there is a calibration, of which the theta is not covered."""
 _LIKE = np.int8(Reason.LIKE.code)
 _THETAS_AT_ONCE = 16
@@ -92,12 +84,7 @@ class RaceBatch:
 
     @classmethod
     def of(
-        cls,
-        indexes: Sequence[PartitionIndex],
-        query: Query,
-        rules: Rules,
-        seeds: npt.NDArray[np.uint64],
-        more: int = 0,
+        cls, indexes: Sequence[PartitionIndex], query: Query, rules: Rules, seeds: npt.NDArray[np.uint64], more: int = 0
     ) -> "RaceBatch":
         """With three seeds for each index and theta, (P, B, 3): draws do not depend on the number of threads. There is
         room for what is found in `more` parts that are not raced over."""

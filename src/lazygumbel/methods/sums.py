@@ -10,25 +10,22 @@ from math import ceil, exp2, inf, isfinite, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.threads import submit
 from lazygumbel.indexes import PartitionIndex
 from lazygumbel.indexes.partition.cost import WIDEST, for_sums
 from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.kernels.batches import Sample, Sampled
-from lazygumbel.kernels.types import COUNT, MASS, REFERENCE, SCORED, Race, Run
+from lazygumbel.kernels.types import COUNT, LN2, MASS, REFERENCE, SCORED, Race, Run
 from lazygumbel.methods.base import Function, Query
 from lazygumbel.methods.exhaustive import Exhaustive
-from lazygumbel.methods.racing import LN2
 from lazygumbel.methods.weighing import WeightedSums
 from lazygumbel.results import Moments, Reason
 
 __all__ = ["Summed", "sample_softmax", "sum_theta"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _PILOT = 64
 """Rows of a first sample: see `kernels.sample_to`."""

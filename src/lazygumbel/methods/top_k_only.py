@@ -6,8 +6,8 @@ Biased: log Z is too small by the mass of the tail, and nothing outside the top 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Mask
 from lazygumbel._support.checks import check_count
 from lazygumbel.methods.base import Accuracy, Function, Query, Seen
 from lazygumbel.methods.draw import log_sum_exp, softmax_draws
@@ -49,7 +49,7 @@ class TopKOnly:
         """Of any number of rows."""
         return self.k
 
-    def accuracy(self, logits: npt.NDArray[np.float64], head: npt.NDArray[np.bool_], floor: float) -> Accuracy:  # noqa: ARG002  # the tail is never looked at
+    def accuracy(self, logits: Floats, head: Mask, floor: float) -> Accuracy:  # noqa: ARG002  # the tail is never looked at
         """It misses all that is outside the head."""
         return Accuracy(max(0.0, 1.0 - float(np.exp(log_sum_exp(logits[head]) - log_sum_exp(logits)))))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_count, check_number
 from lazygumbel.budgets import expectation_budget, partition_budget
 from lazygumbel.methods.base import Function, Query, Seen
@@ -86,9 +86,7 @@ class UniformTail:
         return Reason.NO_BUDGET if self.rel_err is None else Reason.BUDGET
 
 
-def _tail_moments(
-    ids: npt.NDArray[np.int64], logits: npt.NDArray[np.float64], f: Function | None, left: int
-) -> Moments:
+def _tail_moments(ids: Ints, logits: Floats, f: Function | None, left: int) -> Moments:
     """Sums over `left` rows from uniform draws with replacement; variances by the sample variance of the draws."""
     draws = len(ids)
     shift = logits.max()

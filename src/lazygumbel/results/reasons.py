@@ -7,6 +7,8 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
+
 __all__ = [
     "EXACT",
     "HEURISTIC",
@@ -86,7 +88,7 @@ def grounds(reasons: Iterable[Reason]) -> Grounds:
     return np.array([reason.code for reason in reasons], dtype=np.int8)
 
 
-def grounds_by_bound(bound: npt.NDArray[np.float64], unbounded: Reason) -> Grounds:
+def grounds_by_bound(bound: Floats, unbounded: Reason) -> Grounds:
     """The grounds of what may have missed rows, by a bound of the probability; not a number where there is none."""
     unsure = np.where(np.isnan(bound), unbounded.code, Reason.RARELY_MISSED.code)
     return np.asarray(np.where(bound == 0.0, Reason.NONE_MISSED.code, unsure), dtype=np.int8)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Ints, Mask, Vectors
 from lazygumbel._support.checks import check_ids
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel._support.threads import map_threads
@@ -41,8 +42,8 @@ _LOOKED_AT = 4096
 class Block(NamedTuple):
     """Consecutive stored rows and their ids."""
 
-    ids: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.float32]
+    ids: Ints
+    rows: Vectors
 
 
 class Features:
@@ -52,11 +53,11 @@ class Features:
         self,
         stored: npt.NDArray[Any],
         *,
-        order: npt.NDArray[np.int64] | None = None,
-        positions: npt.NDArray[np.int64] | None = None,
+        order: Ints | None = None,
+        positions: Ints | None = None,
         names: Names | None = None,
         max_norm: float | None = None,
-        dead: npt.NDArray[np.bool_] | None = None,
+        dead: Mask | None = None,
     ) -> None:
         self.stored = stored
         """The rows in storage order, (n, d); float32 unless they are memory-mapped in another dtype."""
@@ -124,16 +125,11 @@ class Features:
     def __repr__(self) -> str:
         return f"Features(n={self.n:,}, d={self.d}, {self.stored.dtype})"
 
-    def gather(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def gather(self, ids: npt.ArrayLike) -> Vectors:
         """The rows with these ids, shape ids.shape + (d,), a copy."""
         return self.stored[self.locate(check_ids(ids, "ids", self.n))].astype(np.float32, copy=False)
 
-    def score(
-        self,
-        ids: npt.NDArray[np.int64],
-        queries: npt.NDArray[np.float32],
-        owner: npt.NDArray[np.int64] | None = None,
-    ) -> npt.NDArray[np.float32]:
+    def score(self, ids: Ints, queries: Vectors, owner: Ints | None = None) -> Vectors:
         """Inner products phi[ids[j]] . queries[owner[j]], shape (m,); with one query (d,), no owner is needed.
 
         A row and a query give the same bits wherever the row is stored and however many are asked for at once.
@@ -142,20 +138,18 @@ class Features:
             owner = np.zeros(len(ids), dtype=np.int64)
         return self._score(self.locate(ids), queries, owner)
 
-    def score_at(self, positions: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def score_at(self, positions: Ints, query: Vectors) -> Vectors:
         """Inner products of the rows at these positions with one query, (m,): the same bits as `score`."""
         return self._score(positions, query, np.zeros(len(positions), dtype=np.int64))
 
-    def _score(
-        self, positions: npt.NDArray[np.int64], queries: npt.NDArray[np.float32], owner: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float32]:
+    def _score(self, positions: Ints, queries: Vectors, owner: Ints) -> Vectors:
         rows = self.stored
         if rows.dtype != np.float32 or not rows.flags.c_contiguous:
             rows, positions = rows[positions].astype(np.float32), np.arange(len(positions))
         # Strided queries would be summed in another order by the compiled kernel.
         return kernels.gather_dot(rows, positions, np.ascontiguousarray(np.atleast_2d(queries)), owner)
 
-    def locate(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def locate(self, ids: Ints) -> Ints:
         """Positions of ids."""
         return ids if self.positions is None else np.asarray(self.positions[ids])
 
@@ -203,7 +197,7 @@ class Features:
                 task.advance(len(ids))
         self._max_norm = largest
 
-    def reordered(self, order: npt.NDArray[np.int64], progress: Progress | None = None) -> "Features":
+    def reordered(self, order: Ints, progress: Progress | None = None) -> "Features":
         """The same rows under the same ids, copied as float32 so that position p holds row `order[p]`."""
         stored = np.empty((self.n, self.d), dtype=np.float32)
         positions = np.empty(self.n, dtype=np.int64)
@@ -212,7 +206,7 @@ class Features:
             # Reads run through the source, a few blocks at a time: a file larger than memory is not read at random.
             blocks = self.blocks(max(1, _BLOCK_BYTES // (32 * self.d)))
 
-            def put(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+            def put(ids: Ints, rows: Vectors) -> int:
                 stored[positions[ids]] = rows
                 return len(ids)
 
@@ -249,7 +243,7 @@ class Features:
         reader.demand(_fits(stored, max_norm), "rows.npy is not finite, or max_norm in config.json is not its largest")
         return cls(stored, order=order, positions=positions, names=names, max_norm=max_norm)
 
-    def without(self, ids: npt.NDArray[np.int64]) -> "Features":
+    def without(self, ids: Ints) -> "Features":
         """The same rows, of which these ones were removed; nothing is copied but what says so."""
         dead = np.zeros(self.n, dtype=np.bool_) if self.dead is None else self.dead.copy()
         dead[self.locate(ids)] = True
@@ -299,7 +293,7 @@ def _is_convertible(dtype: np.dtype[Any]) -> bool:
     return dtype.newbyteorder("=") in _CONVERTIBLE
 
 
-def _are_inverse(order: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> bool:
+def _are_inverse(order: Ints, positions: Ints) -> bool:
     """Whether each is a permutation, and the other its inverse."""
     n = len(order)
     if order.min() < 0 or order.max() >= n:

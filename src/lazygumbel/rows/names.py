@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_ids
 from lazygumbel._support.persist import Reader, Writer
 
@@ -17,7 +18,7 @@ __all__ = ["Names"]
 class Names:
     """A read-only sequence of row names; `find` gives the id of the first row with a name."""
 
-    def __init__(self, text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
+    def __init__(self, text: npt.NDArray[np.uint8], offsets: Ints) -> None:
         self.text = text
         self.offsets = offsets
 
@@ -65,7 +66,7 @@ class Names:
     @overload
     def __getitem__(self, i: slice) -> list[str]: ...
     @overload
-    def __getitem__(self, i: npt.NDArray[np.int64] | Sequence[int]) -> npt.NDArray[np.object_]: ...
+    def __getitem__(self, i: Ints | Sequence[int]) -> npt.NDArray[np.object_]: ...
     def __getitem__(self, i: Any) -> str | list[str] | npt.NDArray[np.object_]:
         """The name of a row; a list for a slice, an array of the same shape for an array of ids."""
         if isinstance(i, slice):
@@ -77,7 +78,7 @@ class Names:
         found[:] = [self._at(row) for row in self._checked(ids).reshape(-1).tolist()]
         return found.reshape(ids.shape)
 
-    def _checked(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def _checked(self, ids: npt.NDArray[Any]) -> Ints:
         return check_ids(ids, "ids", len(self))
 
     def _at(self, row: int) -> str:

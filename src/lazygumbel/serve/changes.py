@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.serve.fields import IDS, split_list
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Model, Served
@@ -53,11 +53,7 @@ class Kind:
 FIELDS: dict[str, dict[str, Any]] = {
     "rows": {
         "oneOf": [
-            {
-                "type": "array",
-                "items": {"type": "array", "items": {"type": "number"}, "minItems": 1},
-                "minItems": 1,
-            },
+            {"type": "array", "items": {"type": "array", "items": {"type": "number"}, "minItems": 1}, "minItems": 1},
             BASE64,
         ],
         "description": "Rows of d numbers: lists of them, or little-endian float32 in base64.",
@@ -145,7 +141,7 @@ def _rows(value: Any, d: int) -> npt.NDArray[Any]:
     return numbers_of(cast("list[Any]", value), _FORMS)
 
 
-def _of_bytes(body: bytes, shape: list[int] | None, d: int) -> npt.NDArray[np.float32]:
+def _of_bytes(body: bytes, shape: list[int] | None, d: int) -> Vectors:
     if len(body) % (4 * d):
         raise ValueError(f"rows has {len(body)} bytes; one row is {4 * d} bytes: d = {d} numbers of float32")
     found = np.frombuffer(body, dtype="<f4").reshape(-1, d)

@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.model import LogLinear
 from lazygumbel.sharded import ShardedModel
 
@@ -125,7 +124,7 @@ class Directory:
         """The same ids, if there are such rows."""
         return self._model.check_ids(rows, name)
 
-    def vector(self, expression: str) -> npt.NDArray[np.float32]:
+    def vector(self, expression: str) -> Vectors:
         """The row of a name, or rows added and subtracted: names and `#id`s with ` + ` and ` - ` between them."""
         whole = self._named(expression)  # which may hold blanks and signs
         if whole is not None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Floats, Ints
 from lazygumbel._support.checks import check_number
 from lazygumbel.serve.fields import FIELDS
 from lazygumbel.serve.limits import Limits
@@ -38,9 +37,9 @@ class Function(NamedTuple):
 
     ids: Ints
     """Sorted and distinct."""
-    values: npt.NDArray[np.float64]
+    values: Floats
 
-    def __call__(self, ids: Ints) -> npt.NDArray[np.float64]:
+    def __call__(self, ids: Ints) -> Floats:
         """The values at ids of shape (m,), (m,)."""
         if not len(self.ids):
             return np.zeros(len(ids))

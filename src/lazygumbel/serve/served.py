@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.persist import read_config
 from lazygumbel.distribution import Distribution
 from lazygumbel.indexes import Index
@@ -91,7 +90,7 @@ class Served(NamedTuple):
         """The kind of index; None for shards of several kinds."""
         return self.model.index_type
 
-    def distribution(self, thetas: npt.NDArray[np.float32], temperature: float) -> Distribution:
+    def distribution(self, thetas: Vectors, temperature: float) -> Distribution:
         """At one theta or several; of rows in parts or in shards it is another class with the same verbs."""
         return cast("Distribution", self.model(thetas, temperature=temperature))
 

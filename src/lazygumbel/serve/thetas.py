@@ -5,8 +5,8 @@ import binascii
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.checks import check_count, check_vectors
 from lazygumbel.serve.limits import Limits
 from lazygumbel.serve.served import Served
@@ -44,7 +44,7 @@ SCHEMA: dict[str, Any] = {
 class Thetas(NamedTuple):
     """Checked thetas."""
 
-    vectors: npt.NDArray[np.float32]
+    vectors: Vectors
     """(B, d)."""
     single: bool
     """Whether one bare theta was given, so that the answer has batch shape ()."""
@@ -81,7 +81,7 @@ def from_bytes(body: bytes, served: Served, limits: Limits, shape: list[int] | N
     return Thetas(check_vectors(given.reshape(count, d), "theta", d), single=len(shape) == 1)
 
 
-def ids_of(values: Any, name: str, served: Served) -> npt.NDArray[np.int64]:
+def ids_of(values: Any, name: str, served: Served) -> Ints:
     """Row ids from a list of ids and names, (m,)."""
     if not isinstance(values, list):
         raise ValueError(f"{name} must be a list of row ids or names, not {_short(values)}")
@@ -93,14 +93,14 @@ def ids_of(values: Any, name: str, served: Served) -> npt.NDArray[np.int64]:
     return served.directory.check(found, name)
 
 
-def _row(value: str | int, served: Served) -> npt.NDArray[np.float32]:
+def _row(value: str | int, served: Served) -> Vectors:
     if isinstance(value, str):
         vector = served.directory.vector(value)
         return check_vectors(vector, "theta", len(vector))
     return served.model.features.gather(served.directory.check(value, "theta"))
 
 
-def numbers_of(items: list[Any], forms: str) -> npt.NDArray[np.float64]:
+def numbers_of(items: list[Any], forms: str) -> Floats:
     """Numbers, or lists of numbers; `forms` says what it might have been."""
     try:
         # Floats at once: whole numbers beyond 64 bits would become objects.

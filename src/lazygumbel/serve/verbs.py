@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import forms
+from lazygumbel._support.arrays import Ints
 from lazygumbel.distribution import Distribution
 from lazygumbel.results import Estimate, Result, numbers
 from lazygumbel.serve.audit import audit
@@ -16,7 +16,7 @@ from lazygumbel.serve.served import Served
 
 __all__ = ["VERBS", "Call", "Verb", "VerbResult"]
 
-Exclude = npt.NDArray[np.int64] | list[npt.NDArray[np.int64]] | None
+Exclude = Ints | list[Ints] | None
 
 
 class Call(NamedTuple):
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     dist: Distribution
     settings: Settings
     exclude: Exclude
-    ids: npt.NDArray[np.int64] | None
+    ids: Ints | None
     rng: np.random.Generator
     first: Question
     """The only question, for verbs that are asked alone."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.sharded.places import Holding, ShardPlaces
 from lazygumbel.sharded.requests import Request, Verb
 from lazygumbel.sharded.view import View
@@ -37,7 +37,7 @@ class ShardedFeatures:
     def __repr__(self) -> str:
         return f"ShardedFeatures(n={self.n:,}, d={self.d})"
 
-    def gather(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def gather(self, ids: npt.ArrayLike) -> Vectors:
         """The rows with these ids, shape ids.shape + (d,), a copy."""
         return self._view.steady(lambda places: self._gather(places, ids))
 
@@ -61,7 +61,7 @@ class ShardedFeatures:
         self._check_named()
         return self._view.steady(lambda places: self._beginning_with(places, prefix, limit))
 
-    def _gather(self, places: ShardPlaces, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def _gather(self, places: ShardPlaces, ids: npt.ArrayLike) -> Vectors:
         asked, place, own = places.locate(ids, "ids")
         rows = np.empty((asked.size, places.d), dtype=np.float32)
         for where, found in self._of_each(places, "gather", place.reshape(-1), own.reshape(-1)):

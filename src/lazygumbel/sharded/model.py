@@ -9,6 +9,7 @@ from typing import Literal, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.checks import check_count, check_number, check_vectors
 from lazygumbel.guarantees.audit import Audit
 from lazygumbel.indexes import Index
@@ -166,7 +167,7 @@ class ShardedModel:
         return self._view.known.size
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
+    def ids(self) -> Ints:
         """The ids of all rows, ascending: 0 to n - 1 until rows change."""
         return self._view.known.ids
 
@@ -185,7 +186,7 @@ class ShardedModel:
         """Whether rows can be changed."""
         return self._shards.writes
 
-    def check_ids(self, ids: npt.ArrayLike, name: str = "ids") -> npt.NDArray[np.int64]:
+    def check_ids(self, ids: npt.ArrayLike, name: str = "ids") -> Ints:
         """Ids of rows, any shape, as int64; those of removed rows are refused."""
         return self._view.known.locate(ids, name)[0]
 
@@ -209,7 +210,7 @@ class ShardedModel:
         """The smallest id whose name is `name`; `ValueError` when there is none."""
         return self.features.find(name)
 
-    def add(self, rows: npt.ArrayLike, names: Iterable[str] | None = None) -> npt.NDArray[np.int64]:
+    def add(self, rows: npt.ArrayLike, names: Iterable[str] | None = None) -> Ints:
         """Add rows (m, d), all or none of them, to the shard that has the fewest. Returns their ids.
 
         With names if the others have some. Questions asked from now on see them. Needs `mode="r+"`.
@@ -236,12 +237,7 @@ class ShardedModel:
         self._changing().compact(rebuild=rebuild, deadline=check_number(deadline, "deadline", above=0.0))
 
     def audit(
-        self,
-        thetas: npt.ArrayLike,
-        *,
-        temperature: float = 1.0,
-        method: Sampler | None = None,
-        exclude: Exclude = None,
+        self, thetas: npt.ArrayLike, *, temperature: float = 1.0, method: Sampler | None = None, exclude: Exclude = None
     ) -> Audit:
         """Measured accuracy of a sampler at these thetas: needs all logits, O(n d) a theta. Print the result.
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Mask
 from lazygumbel._support.checks import check_ids
 from lazygumbel.indexes import Index
 from lazygumbel.sharded.manifest import Manifest, Shard
@@ -58,7 +58,7 @@ class Holding:
         later = own - self.shard.rows
         return np.where(later < 0, own + self.shard.start, self.built + later * self.shards + self.number)
 
-    def has(self, own: Ints) -> npt.NDArray[np.bool_]:
+    def has(self, own: Ints) -> Mask:
         """Whether there are rows with these ids of its own."""
         there = own < self.standing.given
         dead = self.dead

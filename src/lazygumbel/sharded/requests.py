@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from lazygumbel._support.arrays import Ints
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel.indexes import Index
 
 __all__ = [
@@ -60,7 +57,7 @@ class Request:
 
     verb: Verb
     arguments: Mapping[str, Any]
-    thetas: npt.NDArray[np.float32] | None = None
+    thetas: Vectors | None = None
     temperature: float = 1.0
 
 

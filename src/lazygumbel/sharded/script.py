@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from lazygumbel._support.arrays import Floats, Ints
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel.results import Draws, Estimate, OrderedDraws, TopK
 from lazygumbel.sharded.places import Holding
 from lazygumbel.sharded.requests import Lost, Replies, Request, Requests, ShardError, Verb
@@ -95,7 +94,7 @@ class _StandIn:
     """What a part answers at some thetas, asked of the shard by way of the script."""
 
     shard: int
-    thetas: npt.NDArray[np.float32]
+    thetas: Vectors
     temperature: float
     script: Script
 
@@ -157,7 +156,7 @@ class StandInPart:
         """How many rows it has."""
         return self.holding.count
 
-    def __call__(self, theta: npt.NDArray[np.float32], *, temperature: float) -> _StandIn:
+    def __call__(self, theta: Vectors, *, temperature: float) -> _StandIn:
         return _StandIn(self.holding.number, theta, temperature, self.script)
 
 

@@ -1,8 +1,8 @@
 """A conformance kit for indexes, third-party ones included: `check_index(index)` compares *values* with brute force."""
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.indexes import ExactIndex, Index
 from lazygumbel.results import TopK
 from lazygumbel.rows.features import Features
@@ -38,7 +38,7 @@ def check_index(index: Index, *, recall: float = 0.5, queries: int = 20, rng: np
     _demand(bool(share >= recall), f"recall at 10 is {share:.2f}, below {recall}")
 
 
-def _check_values(found: TopK, features: Features, batch: npt.NDArray[np.float32], k: int) -> None:
+def _check_values(found: TopK, features: Features, batch: Vectors, k: int) -> None:
     width = min(k, features.n)
     _demand(found.ids.shape == (len(batch), width), f"ids have shape {found.ids.shape}, not {(len(batch), width)}")
     _demand(found.scores.shape == found.ids.shape, "scores and ids differ in shape")
@@ -64,7 +64,7 @@ def _check_claim(found: TopK, truth: TopK) -> None:
         _demand(np.array_equal(found.ids, truth.ids), "claims to have seen every row, but misses the true top k")
 
 
-def _check_singles(index: Index, batch: npt.NDArray[np.float32], k: int) -> None:
+def _check_singles(index: Index, batch: Vectors, k: int) -> None:
     together = index.top_k(batch, k)
     for b, query in enumerate(batch):
         alone = index.top_k(query, k)
@@ -72,13 +72,8 @@ def _check_singles(index: Index, batch: npt.NDArray[np.float32], k: int) -> None
         _demand(same, "a batch and a single query give different answers")
 
 
-def _check_shapes(index: Index, batch: npt.NDArray[np.float32]) -> None:
-    for queries, shape in (
-        (batch[0], ()),
-        (batch[:1], (1,)),
-        (batch[:0], (0,)),
-        (batch[0].astype(np.float64), ()),
-    ):
+def _check_shapes(index: Index, batch: Vectors) -> None:
+    for queries, shape in ((batch[0], ()), (batch[:1], (1,)), (batch[:0], (0,)), (batch[0].astype(np.float64), ())):
         found = index.top_k(queries, 1)
         _demand(found.ids.shape == (*shape, 1), f"queries of shape {queries.shape} give ids of {found.ids.shape}")
         _demand(found.rows.shape == shape, f"queries of shape {queries.shape} give rows of {found.rows.shape}")
@@ -88,7 +83,7 @@ def _check_refusals(index: Index) -> None:
     good = np.zeros(index.features.d, np.float32)
     bad = good.copy()
     bad[0] = np.nan
-    cases: list[tuple[npt.NDArray[np.float32], int, str]] = [
+    cases: list[tuple[Vectors, int, str]] = [
         (good, 0, "k"),
         (bad, 1, "queries"),
         (np.zeros(index.features.d + 1, np.float32), 1, "queries"),

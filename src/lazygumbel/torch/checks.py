@@ -2,11 +2,11 @@
 
 from typing import Any, cast
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lazygumbel._support.arrays import Ints, Mask, Vectors
 from lazygumbel._support.checks import check_vectors
 from lazygumbel.methods import Estimator
 from lazygumbel.protocols import Model
@@ -22,7 +22,7 @@ def check_estimator(given: object, name: str = "method") -> None:
         raise ValueError(f"{name}: {given!r} cannot estimate log Z and E[phi] (it is no Estimator)")
 
 
-def check_thetas(theta: Tensor, model: Model) -> npt.NDArray[np.float32]:
+def check_thetas(theta: Tensor, model: Model) -> Vectors:
     """A batch (B, d), rounded to float32 like all thetas."""
     _check_tensor(theta, "theta")
     _check_floats(theta, "theta")
@@ -32,9 +32,7 @@ def check_thetas(theta: Tensor, model: Model) -> npt.NDArray[np.float32]:
     return check_vectors(theta.detach().numpy(), "theta", d)
 
 
-def check_targets(
-    target: Tensor, size: int, model: Model, ignored: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def check_targets(target: Tensor, size: int, model: Model, ignored: int) -> tuple[Ints, Mask]:
     """The ids of targets that are not ignored, and which those are, (size,)."""
     _check_tensor(target, "target")
     if target.shape != (size,):

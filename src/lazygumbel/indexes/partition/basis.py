@@ -8,11 +8,11 @@ A A = M^-1/2 (M^1/2 C M^1/2)^1/2 M^-1/2, the geometric mean of M^-1 and C.
 """
 
 import numpy as np
-import numpy.typing as npt
+
+from lazygumbel._support.arrays import Floats
 
 __all__ = ["LARGEST_STRETCH", "choose_basis"]
 
-Floats = npt.NDArray[np.float64]
 
 LARGEST_STRETCH = 32.0
 """The longest that a vector may become beside the shortest: more, and float32 would lose what is gained."""

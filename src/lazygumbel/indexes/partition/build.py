@@ -5,8 +5,8 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.threads import map_threads, one_blas_thread
 from lazygumbel.indexes.partition.bytes import Bytes
 from lazygumbel.indexes.partition.cells import Cells
@@ -24,9 +24,9 @@ class Assigned(NamedTuple):
     """Rows with the cells they belong to; every cell has rows."""
 
     features: Features
-    means: npt.NDArray[np.float32]
+    means: Vectors
     """(cells, d)"""
-    cell_of: npt.NDArray[np.int64]
+    cell_of: Ints
     """By id, (n,)."""
 
 
@@ -38,7 +38,7 @@ def code_rows(
     n, d = features.n, features.d
     encoded, squares, code_norms = Encoded.empty(n, coder.parts[1]), np.empty(n), [0.0]
 
-    def encode(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+    def encode(ids: Ints, rows: Vectors) -> int:
         residuals = rows - means[cell_of[ids]]
         some, longest = coder.encode(residuals)
         for mine, theirs in zip(encoded, some, strict=True):
@@ -55,7 +55,7 @@ def code_rows(
     byte_codes, errors = Bytes.empty(n, d), [0.0]
     cells_in_order = cell_of[order]
 
-    def to_bytes(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+    def to_bytes(ids: Ints, rows: Vectors) -> int:
         places = stored.locate(ids)
         errors.append(byte_codes.fill(places, rows - means[cells_in_order[places]]))
         return len(ids)
@@ -64,12 +64,7 @@ def code_rows(
     return stored, cells, coder, coding, byte_codes._replace(error=max(errors))
 
 
-def for_blocks(
-    features: Features,
-    function: Callable[[npt.NDArray[np.int64], npt.NDArray[np.float32]], int],
-    label: str,
-    progress: Progress,
-) -> None:
+def for_blocks(features: Features, function: Callable[[Ints, Vectors], int], label: str, progress: Progress) -> None:
     """Call a function with blocks of rows and their ids, on threads; it returns how many it has done."""
     with progress.task(label, features.n) as task:
         blocks = features.blocks(_ROWS_AT_ONCE)

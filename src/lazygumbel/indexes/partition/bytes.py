@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.persist import Reader, Writer
 
 __all__ = ["Bytes"]
@@ -17,7 +18,7 @@ class Bytes(NamedTuple):
 
     codes: npt.NDArray[np.int8]
     """(n, d), in storage order."""
-    steps: npt.NDArray[np.float32]
+    steps: Vectors
     """(n,)"""
     error: float
     """A residual is within this many of its steps of its codes, in Euclidean distance; rounding included."""
@@ -27,7 +28,7 @@ class Bytes(NamedTuple):
         """Room for n rows."""
         return cls(np.empty((n, d), dtype=np.int8), np.empty(n, dtype=np.float32), 0.0)
 
-    def fill(self, places: npt.NDArray[np.int64], residuals: npt.NDArray[np.float32]) -> float:
+    def fill(self, places: Ints, residuals: Vectors) -> float:
         """Code some rows, stored at these places; returns the error of the worst."""
         error = kernels.encode_bytes(residuals, places, self.codes, self.steps)
         # Entries are below 127 steps, so each is divided, and later multiplied, with an error of 127 / 2^23 of a step.

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.kernels.types import Outlook
 
 __all__ = ["Calibration", "features_of"]
@@ -35,7 +35,7 @@ class Calibration:
     """Of a draw, over one by all codes."""
 
     @cached_property
-    def known(self) -> npt.NDArray[np.float64]:
+    def known(self) -> Floats:
         """Both ranges, as kernels take them, (2, 3)."""
         return np.array([self.low, self.high])
 

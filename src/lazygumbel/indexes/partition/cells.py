@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.progress import Progress
 from lazygumbel.rows.features import Features
@@ -22,25 +22,20 @@ AXES = 16
 class Cells(NamedTuple):
     """Rows are stored cell by cell."""
 
-    means: npt.NDArray[np.float32]
+    means: Vectors
     """(cells, d)"""
-    offsets: npt.NDArray[np.int64]
+    offsets: Ints
     """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
-    variances: npt.NDArray[np.float64]
+    variances: Floats
     """Mean squared norm of the residuals of each, (cells,)."""
-    axes: npt.NDArray[np.float32]
+    axes: Vectors
     """A'A + around is about the covariance of the residuals of all cells, of trace one, (axes, d)."""
-    around: npt.NDArray[np.float64]
+    around: Floats
     """(1,)"""
 
     @classmethod
     def of(
-        cls,
-        features: Features,
-        means: npt.NDArray[np.float32],
-        cell_of: npt.NDArray[np.int64],
-        squares: npt.NDArray[np.float64],
-        rng: np.random.Generator,
+        cls, features: Features, means: Vectors, cell_of: Ints, squares: Floats, rng: np.random.Generator
     ) -> "Cells":
         """Cells with these means, the cell of each row, and the squared norms of their residuals, by id."""
         counts = np.bincount(cell_of, minlength=len(means))
@@ -73,9 +68,7 @@ class Cells(NamedTuple):
 _FILES = "means", "offsets", "cell_variances", "residual_axes", "residual_around"
 
 
-def mean_rows(
-    features: Features, cell_of: npt.NDArray[np.int64], cells: int, progress: Progress
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def mean_rows(features: Features, cell_of: Ints, cells: int, progress: Progress) -> tuple[Vectors, Ints, Floats]:
     """Means of cells that have rows, the cell of each row among these, and the mean squared norm of their rows."""
     sums, squares = np.zeros((cells, features.d)), np.zeros(cells)
     counts = np.bincount(cell_of, minlength=cells)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints
 from lazygumbel._support.persist import Reader
 from lazygumbel.indexes.partition.basis import LARGEST_STRETCH
 from lazygumbel.indexes.partition.calibration import Calibration
@@ -73,7 +74,7 @@ def _finite_list(value: Any) -> list[float]:
     return held if all(isinstance(number, float) and isfinite(number) for number in held) else []
 
 
-def _check_cells(reader: Reader, features: Features) -> npt.NDArray[np.int64]:
+def _check_cells(reader: Reader, features: Features) -> Ints:
     cells, d = reader.config["index"]["cells"], features.d
     reader.demand(features.order is not None, "the model has no file order.npy; its rows are not stored cell by cell")
     reader.demand(features.stored.dtype == np.float32, f"rows.npy holds {features.stored.dtype}, not float32")

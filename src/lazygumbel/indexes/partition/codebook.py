@@ -7,8 +7,8 @@ of them: the 64 points of k-means on normal vectors. The fewer coordinates a cod
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Vectors
 from lazygumbel.kernels.types import WORDS
 
 __all__ = ["COORDINATES", "codebook", "distortion", "relative_error"]
@@ -31,7 +31,7 @@ def relative_error(distorted: float) -> float:
 
 
 @cache
-def codebook(coordinates: int) -> npt.NDArray[np.float32]:
+def codebook(coordinates: int) -> Vectors:
     """The codewords, (64, coordinates); always the same ones."""
     rng = np.random.default_rng(0)
     sample = rng.standard_normal((_SAMPLE, coordinates))

@@ -8,8 +8,8 @@ from math import inf, log
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.indexes.partition.codebook import COORDINATES, distortion, relative_error
 from lazygumbel.indexes.partition.sketch import codes_of
 
@@ -25,7 +25,6 @@ __all__ = [
     "for_sums",
 ]
 
-Floats = npt.NDArray[np.float64]
 
 _CELL_NUMBERS = 64_000
 """Entries of the means of all cells: to score them takes a small part of a scan."""

@@ -4,15 +4,14 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats, Vectors
 from lazygumbel.indexes.partition.basis import choose_basis
 from lazygumbel.indexes.partition.build import Assigned
 from lazygumbel.indexes.partition.cost import Forecast
 
 __all__ = ["StandIns"]
 
-Floats = npt.NDArray[np.float64]
 
 _SCALE = 20.0
 """Norm of theta over temperature that codes are sized for by default, times the typical norm of a row."""
@@ -28,13 +27,7 @@ class StandIns(NamedTuple):
     thetas: Floats
 
     @classmethod
-    def of(
-        cls,
-        assigned: Assigned,
-        squares: Floats,
-        like: npt.NDArray[np.float32] | None,
-        rng: np.random.Generator,
-    ) -> "StandIns":
+    def of(cls, assigned: Assigned, squares: Floats, like: Vectors | None, rng: np.random.Generator) -> "StandIns":
         """By rows that are chosen at random; without thetas, by rows at a usual norm. `squares` are mean squared norms
         of the rows of each cell."""
         features, means, cell_of = assigned

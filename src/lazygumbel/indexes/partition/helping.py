@@ -12,14 +12,13 @@ from functools import cache
 from threading import Lock, Thread
 
 import numpy as np
-import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Ints
 from lazygumbel.kernels.types import AWAKE, CALLS, MAILBOX
 
 __all__ = ["call_helper", "let_go"]
 
-Ints = npt.NDArray[np.int64]
 
 _NOBODY: Ints = np.empty(0, dtype=np.int64)
 

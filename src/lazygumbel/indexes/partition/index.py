@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints, Mask, Vectors
 from lazygumbel._support.checks import check_count, check_vectors
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel._support.threads import get_threads, map_threads
@@ -29,28 +30,12 @@ from lazygumbel.indexes.partition.calibration import Calibration
 from lazygumbel.indexes.partition.cells import Cells, mean_rows
 from lazygumbel.indexes.partition.checking import check_saved
 from lazygumbel.indexes.partition.codebook import COORDINATES
-from lazygumbel.indexes.partition.cost import (
-    Effort,
-    default_cells,
-    default_coordinates,
-)
+from lazygumbel.indexes.partition.cost import Effort, default_cells, default_coordinates
 from lazygumbel.indexes.partition.forecasting import StandIns
 from lazygumbel.indexes.partition.helping import call_helper, let_go
 from lazygumbel.indexes.partition.kmeans import assign_cells, train_means
 from lazygumbel.indexes.partition.sketch import Coder, Coding, Layout
-from lazygumbel.kernels.types import (
-    BLOCK,
-    CELL,
-    PACKED,
-    Asked,
-    Coded,
-    Outlook,
-    Race,
-    Rows,
-    Run,
-    Stored,
-    Workspaces,
-)
+from lazygumbel.kernels.types import BLOCK, CELL, PACKED, Asked, Coded, Outlook, Race, Rows, Run, Stored, Workspaces
 from lazygumbel.progress import ShowProgress, choose
 from lazygumbel.results import TopK
 from lazygumbel.rows.features import Features, Source
@@ -79,16 +64,16 @@ class Entered(NamedTuple):
 
     run: Run
     outlook: Outlook
-    order: npt.NDArray[np.int64]
+    order: Ints
     """The id of each position."""
 
 
 class Foresight(NamedTuple):
     """What a draw would do: see `PartitionIndex.foresee`."""
 
-    far: npt.NDArray[np.bool_]
+    far: Mask
     """Cells that have one ceiling, (cells,)."""
-    ceilings: npt.NDArray[np.float64]
+    ceilings: Floats
     """What it would be of each, (cells,)."""
     norm: float
     outlook: Outlook
@@ -154,7 +139,7 @@ class PartitionIndex:
         kernels.pack_stored(stored)
         return stored
 
-    def in_cells_of(self, cells: npt.NDArray[np.int64]) -> "PartitionIndex":
+    def in_cells_of(self, cells: Ints) -> "PartitionIndex":
         """The same, with the means of these cells of an index of the same rotation: over both, they are asked once."""
         other, shared = copy(self), cells.astype(np.int64)
         shared.flags.writeable = False
@@ -226,7 +211,7 @@ class PartitionIndex:
         rows = np.empty(len(search.vectors), dtype=np.int64)
         shared, asked = self.shares(len(search.vectors)), ask_best(self.features.d, self.typical_width)
 
-        def find(b: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        def find(b: int) -> tuple[Ints, Vectors]:
             vector, mailbox = search.vectors[b], call_helper(shared)
             try:
                 race = self.take_race()
@@ -278,7 +263,7 @@ class PartitionIndex:
         other._forget_workspaces()
         return other
 
-    def without(self, ids: npt.NDArray[np.int64]) -> Self:
+    def without(self, ids: Ints) -> Self:
         """The same index, of which these rows were removed: no scan and no pass over its rows sees them.
 
         What was calibrated was measured with them, and is no longer assured: the calibration is dropped.
@@ -290,13 +275,13 @@ class PartitionIndex:
         other.features, other.alive = self.features.without(ids), alive
         return other
 
-    def cell_of(self) -> npt.NDArray[np.int64]:
+    def cell_of(self) -> Ints:
         """The cell of each row, by id."""
         found = np.empty(self.features.n, dtype=np.int64)
         found[self.order] = np.repeat(np.arange(self.cells), np.diff(self.partition.offsets))
         return found
 
-    def foresee(self, theta: npt.NDArray[np.float32], temperature: float, far: float) -> Foresight:
+    def foresee(self, theta: Vectors, temperature: float, far: float) -> Foresight:
         """What a draw would do for one theta with one ceiling for far cells; nothing is scanned."""
         asked = self.asked(temperature, delta=_TYPICAL_DELTA, size=1)._replace(far=far)
         facts, ceilings, outlook = kernels.prepare(self._coded, theta, asked, 1.0, np.uint64(0))
@@ -317,13 +302,7 @@ class PartitionIndex:
 
     @contextmanager
     def enter(
-        self,
-        theta: npt.NDArray[np.float32],
-        asked: Asked,
-        *,
-        seed: int = 0,
-        excluded: npt.NDArray[np.int64] = _NOTHING,
-        shared: bool = False,
+        self, theta: Vectors, asked: Asked, *, seed: int = 0, excluded: Ints = _NOTHING, shared: bool = False
     ) -> Generator[Entered]:
         """Scan for one theta; `excluded` are slots. What was entered is no longer good when its context is left."""
         number = np.uint64(seed)
@@ -336,7 +315,7 @@ class PartitionIndex:
                 let_go(mailbox)
             yield Entered(Run(self.stored.sketch, self.stored.rows, facts, ceilings, race), outlook, self.order)
 
-    def slots(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def slots(self, ids: Ints) -> Ints:
         """Where the codes of rows lie."""
         return self.layout.slots(self.features.locate(ids)) if len(ids) else ids
 
@@ -379,7 +358,7 @@ class PartitionIndex:
         self._spare_workspaces[len(taken[1])].append(taken)
 
     @property
-    def order(self) -> npt.NDArray[np.int64]:
+    def order(self) -> Ints:
         """The id of each position."""
         if self.features.order is None:
             raise ValueError("features of a PartitionIndex must be stored cell by cell; use PartitionIndex.build")

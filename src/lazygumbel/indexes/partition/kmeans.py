@@ -3,8 +3,8 @@
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Ints, Vectors
 from lazygumbel._support.threads import capped_faiss, map_threads, one_blas_thread
 from lazygumbel.progress import Progress
 from lazygumbel.rows.features import Features
@@ -17,9 +17,7 @@ _ROWS_AT_ONCE = 2**14
 _ROWS_IN_CACHE = 1024
 
 
-def train_means(
-    features: Features, cells: int, rng: np.random.Generator, progress: Progress
-) -> npt.NDArray[np.float32]:
+def train_means(features: Features, cells: int, rng: np.random.Generator, progress: Progress) -> Vectors:
     """At most `cells` means, trained on a random sample of the rows."""
     size = min(cells * _ROWS_PER_CELL, features.n)
     ids = np.sort(rng.choice(features.n, size, replace=False))
@@ -37,12 +35,12 @@ def train_means(
     return trainer.centroids
 
 
-def assign_cells(features: Features, means: npt.NDArray[np.float32], progress: Progress) -> npt.NDArray[np.int64]:
+def assign_cells(features: Features, means: Vectors, progress: Progress) -> Ints:
     """The nearest mean of every row, by id."""
     cell_of = np.empty(features.n, dtype=np.int64)
     halves = np.einsum("cd,cd->c", means, means) / 2
 
-    def assign(ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]) -> int:
+    def assign(ids: Ints, rows: Vectors) -> int:
         step = min(_ROWS_IN_CACHE, len(rows))
         room = np.empty((step, len(means)), dtype=np.float32)  # once: page faults take as long as the product
         for a in range(0, len(rows), step):

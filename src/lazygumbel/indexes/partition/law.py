@@ -16,13 +16,12 @@ from math import ceil, inf, lgamma, log, log2, pi, sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lazygumbel._support.arrays import Floats
 from lazygumbel.kernels.types import DEVIATIONS, LEAST_DEVIATION, STEPS
 
 __all__ = ["LEAST_QUANTILE", "error_quantile", "error_tail", "quantile_table"]
 
-Floats = npt.NDArray[np.float64]
 
 LEAST_QUANTILE = 2.0
 """Ceilings are never set lower than so many standard deviations above an estimate."""

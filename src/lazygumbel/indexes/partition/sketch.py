@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lazygumbel import kernels
+from lazygumbel._support.arrays import Floats, Ints, Vectors
 from lazygumbel._support.persist import Reader, Writer
 from lazygumbel.indexes.partition.codebook import codebook, distortion
 from lazygumbel.indexes.partition.law import LEAST_QUANTILE
@@ -32,7 +33,7 @@ def codes_of(d: int, coordinates: int) -> int:
     return 4 * -(-d // (4 * coordinates))
 
 
-def haar_rotation(d: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+def haar_rotation(d: int, rng: np.random.Generator) -> Floats:
     """A uniformly random rotation or reflection, (d, d): QR of normal numbers, with the signs that make it so."""
     q, r = np.linalg.qr(rng.standard_normal((d, d)))
     return q * np.sign(np.diagonal(r))
@@ -41,13 +42,13 @@ def haar_rotation(d: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
 class Layout(NamedTuple):
     """Where rows, stored cell by cell, have their slots: cells are padded to groups, and all to blocks."""
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Ints
     """Cell c is stored at positions offsets[c] to offsets[c + 1], (cells + 1,)."""
-    starts: npt.NDArray[np.int64]
+    starts: Ints
     """And has its slots from starts[c] on, (cells + 1,)."""
 
     @classmethod
-    def of(cls, offsets: npt.NDArray[np.int64]) -> "Layout":
+    def of(cls, offsets: Ints) -> "Layout":
         """The layout of cells that are stored at these offsets."""
         groups = -(-np.diff(offsets) // GROUP)
         return cls(offsets, GROUP * np.concatenate([[0], np.cumsum(groups)]).astype(np.int64))
@@ -57,28 +58,26 @@ class Layout(NamedTuple):
         """Number of blocks."""
         return int(-(-self.starts[-1] // BLOCK))
 
-    def slots(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def slots(self, positions: Ints) -> Ints:
         """The slots of rows at these positions."""
         cells = np.searchsorted(self.offsets, positions, side="right") - 1
         return positions + (self.starts - self.offsets)[cells]
 
-    def groups(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def groups(self) -> tuple[npt.NDArray[np.int32], Ints]:
         """The cell, and the position of the first row, of each group, (2 blocks,)."""
         count, cells = self.blocks * (BLOCK // GROUP), len(self.offsets) - 1
-        first: npt.NDArray[np.int64] = GROUP * np.arange(count, dtype=np.int64)
+        first: Ints = GROUP * np.arange(count, dtype=np.int64)
         cell_of = np.searchsorted(self.starts, first, side="right") - 1
         cell_of = np.minimum(cell_of, cells - 1)  # the padding of the last block
         return cell_of.astype(np.int32), first - (self.starts - self.offsets)[cell_of]
 
-    def sketch(
-        self, codes: npt.NDArray[np.uint8], more: npt.NDArray[np.uint8], widths: npt.NDArray[np.float32]
-    ) -> Sketch:
+    def sketch(self, codes: npt.NDArray[np.uint8], more: npt.NDArray[np.uint8], widths: Vectors) -> Sketch:
         """Codes and widths with what follows from the layout."""
         starts = self.starts // GROUP
         largest = np.maximum.reduceat(widths, starts[:-1], axis=1)
         return Sketch(codes, more, widths, *self.groups(), starts, largest, *self.spans())
 
-    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def spans(self) -> tuple[Ints, Ints, Ints]:
         """For each chunk the cells it has rows of, and how many: see `Sketch`."""
         slots = self.slots(np.arange(int(self.offsets[-1])))
         cells = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
@@ -97,17 +96,17 @@ class Layout(NamedTuple):
 class Coder(NamedTuple):
     """What turns a row, or a theta, into codes."""
 
-    turn_rows: npt.NDArray[np.float32]
+    turn_rows: Vectors
     """What residuals are multiplied by: a rotation of other coordinates, (d, d)."""
-    turn_thetas: npt.NDArray[np.float32]
+    turn_thetas: Vectors
     """And thetas, so that inner products stay what they were, (d, d)."""
-    first: npt.NDArray[np.float32]
+    first: Vectors
     """Codewords of the first part of codes, (64, coordinates)."""
-    second: npt.NDArray[np.float32]
+    second: Vectors
     """Of the second, for what the first leaves over."""
 
     @classmethod
-    def of(cls, basis: npt.NDArray[np.float64], coordinates: tuple[int, int], rng: np.random.Generator) -> "Coder":
+    def of(cls, basis: Floats, coordinates: tuple[int, int], rng: np.random.Generator) -> "Coder":
         """Codes in this basis, for so many coordinates each in the first part, and in the second."""
         scale = np.float32(sqrt(distortion(coordinates[0])))  # of what is left over
         rotation = haar_rotation(len(basis), rng)
@@ -120,7 +119,7 @@ class Coder(NamedTuple):
         first, second = (codes_of(len(self.turn_rows), words.shape[1]) for words in (self.first, self.second))
         return first, first + second
 
-    def encode(self, residuals: npt.NDArray[np.float32]) -> tuple["Encoded", float]:
+    def encode(self, residuals: Vectors) -> tuple["Encoded", float]:
         """Some residuals, and the largest norm of their codewords."""
         d = len(self.turn_rows)
         turned = residuals @ self.turn_rows.T
@@ -134,7 +133,7 @@ class Coder(NamedTuple):
         cosines = np.where(useful, np.minimum(cosines, 1.0), 1.0)
         gains = np.where(useful, norms * lengths / np.where(useful, products, 1.0), 0.0)
         left = np.sqrt((1 - cosines) * (1 + cosines)) / cosines + _ROUNDING * sqrt(d)
-        widths: npt.NDArray[np.float64] = norms * np.where(useful, left, sqrt(max(d - 1, 1)) / LEAST_QUANTILE)
+        widths: Floats = norms * np.where(useful, left, sqrt(max(d - 1, 1)) / LEAST_QUANTILE)
         encoded = Encoded(codes, gains, (widths * (1 + _ROUNDING)).astype(np.float32))
         return encoded, float(np.sqrt(squares.max(initial=0.0)))
 
@@ -143,8 +142,8 @@ class Encoded(NamedTuple):
     """Rows by id: codes, (n, codes), and gains and widths by the first part of them and by all, (n, 2)."""
 
     codes: npt.NDArray[np.uint8]
-    gains: npt.NDArray[np.float64]
-    widths: npt.NDArray[np.float32]
+    gains: Floats
+    widths: Vectors
 
     @classmethod
     def empty(cls, n: int, codes: int) -> "Encoded":
@@ -162,14 +161,7 @@ class Coding(NamedTuple):
     code_norm: float
 
     @classmethod
-    def of(
-        cls,
-        layout: Layout,
-        order: npt.NDArray[np.int64],
-        encoded: Encoded,
-        parts: tuple[int, int],
-        code_norm: float,
-    ) -> "Coding":
+    def of(cls, layout: Layout, order: Ints, encoded: Encoded, parts: tuple[int, int], code_norm: float) -> "Coding":
         """Lay out what was encoded by id; `order` has the id of each position."""
         slots, blocks = layout.slots(np.arange(len(order))), layout.blocks
         ordered = encoded.gains[order]

@@ -38,6 +38,8 @@ class Started:
             stdout=subprocess.PIPE,
             stderr=theirs,
             env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+            # Whoever runs these tests in the background may ignore Ctrl-C, which is handed on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(theirs)
         self.shown = ""

@@ -11,6 +11,7 @@ import os, random, signal, threading
 import numpy as np
 import lazygumbel as lg
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which may have been ignored where the tests were started
 rows = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
 model = lg.LogLinear(lg.PartitionIndex.build(rows, rng=0))
 

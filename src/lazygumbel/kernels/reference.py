@@ -144,17 +144,20 @@ def sum_pairs(rows: Vectors, positions: Ints, weights: Floats) -> tuple[Floats, 
 
 
 def _nearest(rest: Vectors, codebook: Vectors) -> tuple[Bytes, Vectors]:
-    """The codeword nearest to each run of coordinates, (m, runs), and these words end to end, (m, d).
+    """The codeword nearest to each run of coordinates, (m, runs), and these words end to end, (m, d): the first of
+    those whose distances agree but for the last bits.
 
     A last run may be short: so are then its codewords.
     """
-    d, width = rest.shape[1], codebook.shape[1]
+    d, width, numbers = rest.shape[1], codebook.shape[1], np.arange(WORDS, dtype=np.int32)
     codes: list[npt.NDArray[np.intp]] = []
     words: list[Vectors] = []
     for start in range(0, d, width):
-        run = rest[:, start : start + width]
+        run, half = rest[:, start : start + width], np.float32(0.5)
         short = codebook[:, : run.shape[1]]
-        codes.append((run @ short.T - (short**2).sum(axis=1) / np.float32(2)).argmax(axis=1))
+        distances = (short**2).sum(axis=1) * half - run @ short.T + (run**2).sum(axis=1)[:, None] * half
+        keys = np.maximum(distances, np.float32(0)).view(np.int32) & -WORDS | numbers
+        codes.append(keys.argmin(axis=1))
         words.append(short[codes[-1]])
     return np.stack(codes, axis=1).astype(np.uint8), np.concatenate(words, axis=1)
 

@@ -109,18 +109,19 @@ def _heaviest(run: Run, k: int) -> float:
 
 @maker
 def _find(
-    run: Run, best: Floats, blocks: tuple[int, int], between: tuple[float, float], room: tuple[int, int]
+    run: Run, best: Floats, blocks: tuple[int, int], which: tuple[bool, float], room: tuple[int, int]
 ) -> tuple[int, int]:
-    """Positions and logits of rows of those blocks that weigh so much into a part of the room of certain rows: where
-    they end, or -1 if they do not fit, and how many ceilings reach them. `best` is the heap of the best so far."""
-    race, weights, (first, last) = run.race, run.race.weights, blocks
+    """Positions and logits of rows of the heavy blocks, or of the others, into a part of the room of certain rows:
+    where they end, or -1 if they do not fit, and how many ceilings reach them. `which` are whether heavy ones, and from
+    which weight on a block is one; `best` is the heap of the best so far."""
+    race, weights, (first, last), (heavy, heaviest) = run.race, run.race.weights, blocks, which
     waiting, waits, count, looked = np.empty(_AT_ONCE + BLOCK, dtype=np.int64), 0, room[0], 0
     least, enough = int(UNIT * (FLOOR + BIAS)), 0.0
     if best[0] > -np.inf:
         least, enough = _least(run, best[0]), _weight(run, best[0])
     for block in range(first, last + 1):  # one more, for those that still wait
         if block < last:
-            if weights[block] < max(enough, between[0]) or weights[block] >= between[1]:
+            if weights[block] < enough or heavy != (weights[block] >= heaviest):
                 continue
             waits = _gather(run, block, least, waiting, waits)
             if waits < _AT_ONCE:
@@ -160,7 +161,7 @@ def _try_upper(run: Run, k: int, kth: float, heaviest: float) -> tuple[int, int]
     try:
         best = np.full(k, kth)
         found, looked = _find(
-            run, best, (middle, run.race.weights.shape[0]), (0.0, heaviest), (half, run.race.positions.shape[0])
+            run, best, (middle, run.race.weights.shape[0]), (False, heaviest), (half, run.race.positions.shape[0])
         )
         return (found - half if found >= 0 else -1), looked
     except Exception:
@@ -179,7 +180,7 @@ def find_upper(run: Run, mailbox: Ints) -> None:
 def _try_lower(run: Run, best: Floats, last: int, heaviest: float, room: tuple[int, int]) -> tuple[int, int]:
     """Likewise where those of the blocks before the last end, behind those that are there already."""
     try:
-        return _find(run, best, (np.int64(0), last), (0.0, heaviest), room)
+        return _find(run, best, (np.int64(0), last), (False, heaviest), room)
     except Exception:
         return _LOST, 0
 
@@ -191,7 +192,7 @@ def top_rows(run: Run, k: int, mailbox: Ints) -> tuple[Ints, int]:
     middle, half = _upper(run) if shared else (blocks, room)
     # The heaviest blocks first, which tell about how good the k-th best is: both threads need to know.
     best, heaviest = np.full(k, -np.inf), _heaviest(run, k)
-    lower, looked = _find(run, best, (np.int64(0), blocks), (heaviest, np.inf), (np.int64(0), half))
+    lower, looked = _find(run, best, (np.int64(0), blocks), (True, heaviest), (np.int64(0), half))
     if lower < 0:
         return np.empty(0, dtype=np.int64), looked
     kth = best[0]

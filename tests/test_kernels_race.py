@@ -38,7 +38,8 @@ def test_prepare(case: Case) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(ceilings.levels, expected.levels)
     np.testing.assert_array_equal(ceilings.rights, expected.rights)
-    assert ceilings.left == expected.left >= 0 and ceilings.power == expected.power
+    assert ceilings.multiple == expected.multiple > 0 and ceilings.power == expected.power
+    np.testing.assert_allclose(ceilings.deviations, expected.deviations, rtol=1e-5)
     np.testing.assert_allclose(ceilings.scores, expected.scores, rtol=1e-5, atol=0.1)  # in units
     far = ceilings.levels == CELL
     np.testing.assert_allclose(ceilings.far[far], expected.far[far], rtol=1e-3)
@@ -62,7 +63,7 @@ def test_any_length_of_theta_can_be_prepared(length: float) -> None:
     (_, found, outlook), (_, expected, foreseen) = compiled.prepare(*arguments), reference.prepare(*arguments)
     np.testing.assert_array_equal(found.levels, expected.levels)
     np.testing.assert_array_equal(found.rights, expected.rights)
-    assert found.left == expected.left >= 0
+    assert found.multiple == expected.multiple > 0
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
     np.testing.assert_allclose(outlook, foreseen, rtol=1e-5, atol=1e-6)
     assert np.isfinite(outlook).all() and np.isfinite(found.scores).all()

@@ -36,7 +36,7 @@ def test_sample_strata_and_estimate_from_sample(case: Case) -> None:
         for a, b in zip(found[1:], expected[1:], strict=True):
             np.testing.assert_allclose(a[same], b[same], rtol=1e-3, atol=1e-5)
         assert not np.isin(found.positions, some).any()
-        arguments = found.ratios, found.widths, 1.7
+        arguments = found.ratios, found.deviations
         np.testing.assert_allclose(
             compiled.estimate_from_sample(*arguments), reference.estimate_from_sample(*arguments), rtol=1e-6, atol=1e-9
         )
@@ -50,11 +50,9 @@ def test_score_wide(case: Case, quantile: float, least: float) -> None:
     run, _ = case.scanned(some)
     run.race.state[REFERENCE] = run.ceilings.shift
     twin = copy_of(run)
-    widest = float(np.quantile(reference._widths(run), quantile)) * (1.001 if quantile == 1.0 else 1.0) - (
-        quantile == 0
-    )
-    found = compiled.score_wide(run, 1.0, (widest, widest), least)
-    assert found == reference.score_wide(twin, 1.0, (widest, widest), least)
+    widest = {0.0: 0.0, 1.0: 1.001}.get(quantile, 1.0) * float(np.quantile(reference._deviations(run), quantile))
+    found = compiled.score_wide(run, (widest, widest), least)
+    assert found == reference.score_wide(twin, (widest, widest), least)
     if found:
         np.testing.assert_allclose(run.race.state[:4], twin.race.state[:4], rtol=1e-3, atol=1e-6)
         np.testing.assert_array_equal(run.race.ceilings, twin.race.ceilings)
@@ -65,14 +63,13 @@ def test_score_wide(case: Case, quantile: float, least: float) -> None:
 @every_plain_case
 def test_sample_to(case: Case) -> None:
     seeds = np.array([1, 2, 3], dtype=np.uint64)
-    unit = float(np.linalg.norm(case.theta)) / case.temperature / np.sqrt(max(case.d - 1, 1))
     sizes = []
     for rel_err in (0.5, 0.02, 0.005, 1e-6):
         run, outlook = case.scanned(some)
         compiled.set_reference(run, outlook)
         twin = copy_of(run)
         rules = rel_err, 100.0 * case.n, (0.8, 0.5)
-        found, expected = compiled.sample_to(run, unit, rules, seeds), reference.sample_to(twin, unit, rules, seeds)
+        found, expected = compiled.sample_to(run, rules, seeds), reference.sample_to(twin, rules, seeds)
         assert abs(len(found.positions) - len(expected.positions)) <= 0.02 * len(expected.positions)
         sizes.append(len(found.positions))
         assert run.race.state[COUNT] == twin.race.state[COUNT]
@@ -112,7 +109,7 @@ def test_top_theta(k: int) -> None:
 
 
 def test_a_sample_of_nothing_weighs_nothing() -> None:
-    nothing = np.zeros(4), np.ones(4, dtype=np.float32), 1.0
+    nothing = np.zeros(4), np.ones(4, dtype=np.float32)
     assert compiled.estimate_from_sample(*nothing) == reference.estimate_from_sample(*nothing) == (0.0,) * 5
 
 

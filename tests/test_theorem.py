@@ -248,7 +248,7 @@ def test_ceilings_by_codes_are_too_low_with_the_probability_of_their_quantile_at
     temperature = 0.5 * norm * spread  # errors of a few nats
     too_low, too_low_without, lost = np.zeros((3, len(scene.rows)))
     logits = scene.logits / temperature
-    scale, rounding = float(1 / (np.log(2.0) * temperature)), sqrt(-0.5 * log(0.1 * delta))
+    scale, rounding = float(1 / (np.log(2.0) * temperature)), sqrt(-log(0.1 * delta) / 6)
     allowed = 0.0
     for seed in range(trials):
         index = scene.index(coordinates, rng)

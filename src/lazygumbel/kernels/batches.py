@@ -119,8 +119,8 @@ class Sample(NamedTuple):
     logits: Floats
     ratios: Floats
     """exp2(logit) over the ceiling."""
-    widths: Vectors
-    """Of their groups, by what their ceilings are known by."""
+    deviations: Vectors
+    """Standard deviations of estimates in their groups, in nats, by what ceilings are known by."""
 
     @classmethod
     def empty(cls, count: int) -> "Sample":

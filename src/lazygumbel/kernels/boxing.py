@@ -96,9 +96,9 @@ def top_theta(stored: Stored, asked: Asked, vector: Vectors, k: int, race: Race,
     return top.top_theta(stored.words, asked, vector, k, race.words, mailbox)
 
 
-def sample_to(run: Run, per_width: float, rules: _Rules, seeds: _Seeds) -> Sample:
-    return Sample(*_sample_to(run, per_width, rules, seeds, _NOBODY))
+def sample_to(run: Run, rules: _Rules, seeds: _Seeds) -> Sample:
+    return Sample(*_sample_to(run, rules, seeds, _NOBODY))
 
 
-def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> SampleEstimate:
-    return SampleEstimate(*_estimate_from_sample(ratios, widths, per_width))
+def estimate_from_sample(ratios: Floats, deviations: Vectors) -> SampleEstimate:
+    return SampleEstimate(*_estimate_from_sample(ratios, deviations))

@@ -10,7 +10,7 @@ from lazygumbel.kernels.byte_ceilings import weigh_bytes
 from lazygumbel.kernels.byte_dot import lay_out_steps
 from lazygumbel.kernels.decorators import helper, maker, part
 from lazygumbel.kernels.lookups import largest_ceiling, segment_weight, sum_weights, weigh_block, weight_of
-from lazygumbel.kernels.numbers import scramble
+from lazygumbel.kernels.numbers import uniform
 from lazygumbel.kernels.projecting import project
 from lazygumbel.kernels.types import (
     BIAS,
@@ -36,7 +36,6 @@ from lazygumbel.kernels.types import (
     Coded,
     Race,
     Run,
-    Theta,
 )
 
 __all__ = [
@@ -56,9 +55,11 @@ _HEADROOM = 30.0
 """A scan's shift lies so far above a lower bound of its log Z: weights range from 2^-70 to 2^156 times that."""
 _FORGOTTEN = 8.0
 """Cells so far below the heaviest are left out of a forecast."""
-_ENTRIES, _LARGEST = 128, 32_000
-"""Table entries are below the first, since two share a byte; sums of them differ from their centre by less than the
-second."""
+_SPAN, _LARGEST = 126.999, 32_766
+"""Steps from the least to the largest entry of a table, so that entries stay below 128 and two share a byte; and the
+largest product of a sum of them, from its centre, and the multiple."""
+_TYPICAL = 0.5
+"""Of the largest gain of a cell, which the shift of its products tells."""
 _LEAST_SHIFT = -2
 """Products of sums and gains are shifted right, or left by two places at most; cells that need more are by bytes."""
 
@@ -103,32 +104,39 @@ def _across(codebook: Vectors) -> Floats:
 
 @maker
 def lookup_tables(
-    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int], unit: float, seed: np.uint64
-) -> tuple[npt.NDArray[np.uint8], int, tuple[float, float], float]:
-    found, ends = np.empty((parts[1], WORDS), dtype=np.float64), np.empty(16)
-    one, other = _across(first), _across(second)
-    base, base_first, top, largest, peak = 0.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(parts[1]):
+    rotated: Vectors,
+    first: Vectors,
+    second: Vectors,
+    parts: tuple[int, int],
+    units: tuple[float, float],
+    seed: np.uint64,
+) -> tuple[npt.NDArray[np.uint8], tuple[int, int], tuple[float, float]]:
+    found, ends, (unit, limit) = np.empty((parts[1], WORDS), dtype=np.float64), np.empty(16), units
+    one, other, count = _across(first), _across(second), parts[1]
+    base, base_first, top, widest, peak = 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(count):
         if j < parts[0]:
             low, high = _products(rotated, one, j, found[j], ends)
         else:
             low, high = _products(rotated, other, j - parts[0], found[j], ends)
-        base, top, largest = base + low, top + high, max(largest, high - low)
+        base, top, widest = base + low, top + high, max(widest, high - low)
         peak = max(peak, -base, top)
         if j + 1 == parts[0]:
             base_first = base
-    least = max(largest / (_ENTRIES - 1), peak / _LARGEST, 1e-280)
-    exponent = np.ceil(np.log2(least) + np.log2(unit))
-    step = np.exp2(exponent - np.log2(unit))
-    tables = np.empty((parts[1], WORDS), dtype=np.uint8)
-    steps, flat, out = 1.0 / step, found.reshape(-1), tables.reshape(-1)
-    numbers = np.empty(flat.shape[0] // 4, dtype=np.uint64)  # four of 16 bits each
-    for j in range(numbers.shape[0]):
-        numbers[j] = scramble(seed, j)
-    quarters = numbers.view(np.uint16)
-    for k in range(flat.shape[0]):
-        out[k] = np.uint8(np.int32(flat[k] * steps + (np.float64(quarters[k]) + 0.5) * 2.0**-16))
-    return tables, int(exponent), (base_first / step, base / step), peak / step
+    least, log_unit = max(widest / _SPAN, 1e-280), np.log2(unit)
+    room = (min(peak, limit) + (count + 1) * least) / (_LARGEST - count - 1)
+    exponent = np.ceil(np.log2(room) + log_unit)
+    multiple = max(np.ceil(np.exp2(np.log2(least) + log_unit - exponent)), 1.0)
+    step = multiple * np.exp2(exponent - log_unit)
+    tables, steps, centre, centre_first = np.empty((count, WORDS), dtype=np.uint8), 1.0 / step, 0.0, 0.0
+    for j in range(count):
+        offset = uniform(seed, j)
+        for k in range(WORDS):
+            tables[j, k] = np.uint8(np.int32(found[j, k] * steps + offset))
+        centre += offset - 0.5
+        if j + 1 == parts[0]:
+            centre_first = centre
+    return tables, (int(multiple), int(exponent)), (centre_first - base_first / step, centre - base / step)
 
 
 @maker
@@ -160,26 +168,34 @@ def _quantile(coded: Coded, asked: Asked, per_width: float, part: int) -> float:
 
 @maker
 def _levels(
-    coded: Coded, asked: Asked, theta: Theta, pooled_sd: float, right: int, rules: tuple[float, float]
+    coded: Coded,
+    asked: Asked,
+    cells: Vectors,
+    pooled_sd: float,
+    exponent: int,
+    deviations: tuple[float, float, float],
+    margins: tuple[float, float, float],
+    sigmas: float,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], Floats, float]:
     """How the ceilings of each cell are known, by what that costs; how far gains are shifted; log2 of the one ceiling
-    of a cell that has one; and of Z, as it is expected. `rules` are the slope, and how far that one ceiling lies above
-    the mean."""
-    count, scale, (slope, sigmas) = theta.cells.shape[0], asked.scale * LN2, rules
+    of a cell that has one; and of Z, as it is expected. Deviations and margins are in nats, of a width of one and of a
+    gain of one by the first part of codes and by all; `sigmas` is how far that one ceiling lies above the mean."""
+    count, scale, unit = cells.shape[0], asked.scale * LN2, np.exp2(np.float64(exponent))
     levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
-    densities, log_z = _forecast(coded, theta.cells, scale, pooled_sd)
-    per_width = theta.turned * scale / np.sqrt(max(coded.d - 1, 1))
-    log_per_width = np.log(max(per_width, 1e-300))
+    densities, log_z = _forecast(coded, cells, scale, pooled_sd)
     for c in range(count):
-        level, shifted = BYTES, right + np.int64(coded.exponents[c])
+        level, shifted, gain = BYTES, np.int64(coded.exponents[c]) - exponent, unit * coded.units[c]
         for one in (FULL, SHORT):
-            deviation = per_width * coded.widths[one - SHORT, c]
-            cost = densities[c] - log_z + slope * deviation + asked.curvature * deviation * deviation
-            cost += asked.order * (log_per_width + coded.log_widths[one - SHORT, c])
-            if cost < asked.limits[one] and deviation <= asked.widest[one - SHORT]:
+            width, roundings = coded.widths[one - SHORT, c], gain * deviations[1 + one - SHORT]
+            square = (deviations[0] * width) ** 2 + roundings * roundings
+            cost = densities[c] - log_z + asked.curvature * square
+            cost += asked.slope * (margins[0] * width + _TYPICAL * gain * margins[1 + one - SHORT])
+            if asked.order > 0.0:
+                cost += asked.order * 0.5 * np.log(max(square, 1e-300))
+            if cost < asked.limits[one] and square <= asked.widest[one - SHORT] ** 2:
                 level = one
         if sigmas > 0.0:
-            ceiling = np.float64(theta.cells[c]) * scale + sigmas * coded.deviations[c] * pooled_sd * scale
+            ceiling = np.float64(cells[c]) * scale + sigmas * coded.deviations[c] * pooled_sd * scale
             if ceiling - log_z < asked.limits[CELL]:
                 level, far[c] = CELL, ceiling / LN2
         levels[c], rights[c] = (level if shifted >= _LEAST_SHIFT else BYTES), min(max(shifted, _LEAST_SHIFT), 15)
@@ -216,22 +232,25 @@ def prepare_projected(
     for c in range(d, first_cell):
         around += np.float64(projected[c]) * np.float64(projected[c])
     norm, turned, pooled_sd, cells = np.sqrt(square), np.sqrt(turned), np.sqrt(around), projected[first_cell:]
-    entry = max(UNIT * coded.gain * scale, 1e-280)
-    tables, exponent, bases, peak = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, entry, seed)
-    step = np.exp2(exponent) / entry
-    peak = min(peak, coded.code_norm * turned / step) + coded.parts[1]  # by Cauchy and Schwarz; and rounding
-    peak += np.sqrt(np.float64(coded.parts[1])) * asked.rounding + 1.0
-    left = int(np.floor(np.log2(32767.0 / peak)))
+    units = max(UNIT * coded.gain * scale, 1e-280), coded.code_norm * turned  # by Cauchy and Schwarz
+    tables, (multiple, exponent), centres = lookup_tables(
+        projected[:d], coded.first, coded.second, coded.parts, units, seed
+    )
+    first, all_ = np.float64(coded.parts[0]), np.float64(coded.parts[1])
+    margins = min(np.sqrt(first) * asked.rounding, first / 2), min(np.sqrt(all_) * asked.rounding, all_ / 2)
     steps, byte_step, left_over = lay_out_steps(vector)
     byte_error = coded.byte_error * norm + LARGEST_BYTE * np.sqrt(np.float64(d)) * left_over
     theta, best = (laid_out, steps, cells, norm, turned, asked.scale, byte_step, byte_error), -np.inf
     for c in range(cells.shape[0]):
         best = max(best, np.float64(cells[c]))
     covered = asked.far > 0.0 and _covers(asked.known, norm, norm * asked.scale * LN2, best, pooled_sd)
-    unit = turned / np.sqrt(max(d - 1, 1)) * asked.scale * LN2
-    quantiles = _quantile(coded, asked, unit, 0), _quantile(coded, asked, unit, 1)
-    rules = asked.slope * quantiles[0], (asked.far if covered else 0.0)
-    levels, rights, far, expected = _levels(coded, asked, Theta(*theta), pooled_sd, left - exponent, rules)
+    nat = np.float64(multiple) * LN2 / UNIT * power  # a step, of a gain of one that is not shifted
+    per_width = turned / np.sqrt(max(d - 1, 1)) * asked.scale * LN2
+    quantiles = _quantile(coded, asked, per_width, 0), _quantile(coded, asked, per_width, 1)
+    deviations = per_width, nat * np.sqrt(first / 12), nat * np.sqrt(all_ / 12)
+    above = quantiles[0] * per_width, nat * margins[0], nat * margins[1]
+    sigmas = asked.far if covered else 0.0
+    levels, rights, far, expected = _levels(coded, asked, cells, pooled_sd, exponent, deviations, above, sigmas)
     scores, low, lowest = np.empty(cells.shape[0], dtype=np.float32), -np.inf, -np.inf
     for c in range(cells.shape[0]):
         low = max(low, np.float64(cells[c]) * asked.scale + coded.log_counts[c] / LN2)
@@ -243,19 +262,17 @@ def prepare_projected(
         scores[c] = np.float64(cells[c]) * scale * UNIT + added + rounded
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))
-    margins = turned / np.sqrt(max(d - 1, 1)) * scale * UNIT
+    per_width *= UNIT / (LN2 * power)
     ceilings = (
         tables,
         scores,
         levels,
         rights,
         far,
-        (
-            int(np.floor(-bases[0] - np.sqrt(np.float64(coded.parts[0])) * asked.rounding)),
-            int(np.floor(-bases[1] - np.sqrt(np.float64(coded.parts[1])) * asked.rounding)),
-        ),
-        (quantiles[0] * margins, quantiles[1] * margins),
-        left,
+        (int(np.floor(centres[0] - margins[0])), int(np.floor(centres[1] - margins[1]))),
+        (quantiles[0] * per_width, quantiles[1] * per_width),
+        deviations,
+        multiple,
         power,
         shift,
         byte_error if asked.rounding > 0.0 or asked.limits[FULL] == -np.inf else 0.0,
@@ -300,7 +317,7 @@ def weigh_codes(run: Run, block: int, level: int) -> float:
     one, other, row = np.uint64(sketch.cells[first]), np.uint64(sketch.cells[second]), np.uint64(part)
     numbers = (
         np.int64(ceilings.centres[part]),
-        np.int64(ceilings.left),
+        np.int64(ceilings.multiple),
         np.int64(ceilings.rights[one]),
         _base(ceilings, one, part, np.float64(sketch.widths[row, first])),
         np.int64(ceilings.rights[other]),

@@ -141,7 +141,7 @@ def weigh_block(_: Any, parts: Any, full: Any, block: Any, tables: Any, numbers:
     zero for rows whose bit in `alive` is zero, and the sum of their weights, float32.
 
     By the first part of codes, or by all if `full`. A block has three lines of 64 bytes for every four codes, and two
-    lines of gains behind them. `numbers` are centre and left, then right and base of each group: see `Ceilings`.
+    lines of gains behind them. `numbers` are centre and multiple, then right and base of each group: see `Ceilings`.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -174,10 +174,10 @@ def weigh_block(_: Any, parts: Any, full: Any, block: Any, tables: Any, numbers:
             builder.gep(start, [builder.mul(place, _PLACE(BLOCK))]) for start, place in zip(starts, behind, strict=True)
         ]
         gain = builder.bitcast(builder.select(is_full, gains[1], gains[0]), _SHORTS.as_pointer())
-        centre, left, *bases = cgutils.unpack_tuple(builder, values[4])
+        centre, multiple, *bases = cgutils.unpack_tuple(builder, values[4])
         target, total = held.pointer(6, _SHORTS), None
         for group, found in enumerate((low, high)):
-            scaled = builder.shl(builder.sub(found, _splat(builder, centre)), _splat(builder, left))
+            scaled = builder.mul(builder.sub(found, _splat(builder, centre)), _splat(builder, multiple))
             product = _product(builder, features, scaled, builder.load(builder.gep(gain, [_PLACE(group)]), align=1))
             right, base = bases[2 * group : 2 * group + 2]
             along = _shifted(builder, product, right)

@@ -54,8 +54,9 @@ _CODED = _tuple(
     Coded,
     *(_array(_Float, 2),) * 3,
     *(_array(_Double, 1),) * 3,
-    *(_array(_Double, 2),) * 2,
+    _array(_Double, 2),
     _array(_Byte, 1),
+    _array(_Double, 1),
     _array(_Whole, 1),
     *(_Whole,) * 2,
     _Double,
@@ -85,6 +86,7 @@ _CEILINGS = _tuple(
     _array(_Double, 1, kept=False),
     _NUMBERS,
     _PAIR,
+    types.UniTuple(_Double, 3),
     _Whole,
     *(_Double,) * 3,
 )

@@ -88,8 +88,8 @@ Bytes = npt.NDArray[np.uint8]
 Shorts = npt.NDArray[np.int16]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_HEADROOM, _FORGOTTEN, _ENTRIES, _LARGEST_SUM, _LEAST_SHIFT = 30.0, 8.0, 128, 32_000, -2
-_AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 20.0
+_HEADROOM, _FORGOTTEN, _SPAN, _LARGEST_PRODUCT, _LEAST_SHIFT, _TYPICAL = 30.0, 8.0, 126.999, 32_766, -2, 0.5
+_AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 18.0
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _PILOT, _LEAST, _FAR_OFF, _LEAST_MASS, _SMALL = 64, 256.0, 2.0, 2.0**-60, 0.1
 _ASSURED, _ROOM = 0.6, 1.25
@@ -210,29 +210,38 @@ def move_codes(held: Bytes, sources: Ints, slots: Ints, out: Bytes) -> None:
 
 
 def lookup_tables(
-    rotated: Vectors, first: Vectors, second: Vectors, parts: tuple[int, int], unit: float, seed: np.uint64
-) -> tuple[Bytes, int, tuple[float, float], float]:
+    rotated: Vectors,
+    first: Vectors,
+    second: Vectors,
+    parts: tuple[int, int],
+    units: tuple[float, float],
+    seed: np.uint64,
+) -> tuple[Bytes, tuple[int, int], tuple[float, float]]:
     """What the codewords of each code add to an inner product, in steps above the least of its code.
 
-    Rounded at random, up or down, so that every entry is right on average. Steps are powers of two over `unit`, large
-    enough that entries fit a byte in pairs, and sums of any number of codes 16 bits. Returns the tables, (codes, 64),
-    log2(step unit), the least sums by the first part of codes and by all, and the largest size of a sum, in steps.
+    Rounded after a number between zero and one was added, one for each code: whatever the entry, its error is uniform
+    then. `units` are what a step is measured in, one over that, and what no sum exceeds in size. A step is a multiple,
+    a whole number, of a power of two of these, large enough that entries fit a byte in pairs, and multiples of sums 16
+    bits. Returns the tables, (codes, 64), that multiple and the power, and what sums of zero come to, by the first
+    part of codes and by all.
     """
-    found = np.zeros((parts[1], WORDS))
+    (unit, limit), found, count = units, np.zeros((parts[1], WORDS)), parts[1]
     for start, codebook in ((0, first), (parts[0], second)):
         runs = -(-len(rotated) // codebook.shape[1])
         padded = np.zeros(runs * codebook.shape[1])
         padded[: len(rotated)] = rotated
         found[start : start + runs] = padded.reshape(runs, -1) @ codebook.T.astype(np.float64)
     lows, highs = found.min(axis=1), found.max(axis=1)
-    peak = max(float(-np.cumsum(lows).min()), float(np.cumsum(highs).max()), 0.0)
-    least = max(float((highs - lows).max()) / (_ENTRIES - 1), peak / _LARGEST_SUM, 1e-280)
-    exponent = float(np.ceil(np.log2(least) + np.log2(unit)))
-    step = float(np.exp2(exponent - np.log2(unit)))
-    numbers = (scrambled(seed, np.arange(found.size // 4)).view("<u2").reshape(found.shape) + 0.5) * 2.0**-16
-    tables = np.floor((found - lows[:, None]) / step + numbers).astype(np.uint8)
-    bases = float(lows[: parts[0]].sum()) / step, float(lows.sum()) / step
-    return tables, int(exponent), bases, peak / step
+    peak = min(max(float(-np.cumsum(lows).min()), float(np.cumsum(highs).max()), 0.0), limit)
+    least, log_unit = max(float((highs - lows).max()) / _SPAN, 1e-280), log2(unit)
+    # A sum is off by half a step for each code, and raised by as much at most; and a multiple is rounded up.
+    exponent = ceil(log2((peak + (count + 1) * least) / (_LARGEST_PRODUCT - count - 1)) + log_unit)
+    multiple = max(ceil(np.exp2(log2(least) + log_unit - exponent)), 1)
+    step = float(multiple * np.exp2(exponent - log_unit))
+    offsets = uniforms(seed, np.arange(count))
+    tables = np.floor((found - lows[:, None]) / step + offsets[:, None]).astype(np.uint8)
+    centres = np.cumsum(offsets - 0.5 - lows / step)
+    return tables, (multiple, exponent), (float(centres[parts[0] - 1]), float(centres[-1]))
 
 
 def _forecast(coded: Coded, cells: Floats, scale: float, pooled_sd: float) -> tuple[Floats, float]:
@@ -256,18 +265,21 @@ def prepare(
     cells, norm = scores.astype(np.float64), float(np.linalg.norm(vector.astype(np.float64)))
     pooled_sd = float(np.sqrt(coded.around * norm**2 + (axes**2).sum()))
     turned = float(np.linalg.norm(projected[:d].astype(np.float64)))
-    unit = max(UNIT * coded.gain * scale, 1e-280)
-    tables, exponent, bases, peak = lookup_tables(projected[:d], coded.first, coded.second, coded.parts, unit, seed)
-    rounding = np.sqrt(np.array(coded.parts)) * asked.rounding
-    # Also by Cauchy and Schwarz; entries may be rounded up by a step, and the centre lies lower for their rounding.
-    peak = min(peak, coded.code_norm * turned * unit / 2.0**exponent) + coded.parts[1] + float(rounding[1]) + 1
-    left = int(np.floor(np.log2(32767 / peak)))
+    units = max(UNIT * coded.gain * scale, 1e-280), coded.code_norm * turned  # by Cauchy and Schwarz
+    tables, (multiple, exponent), centres = lookup_tables(
+        projected[:d], coded.first, coded.second, coded.parts, units, seed
+    )
+    counts = np.array(coded.parts)
+    margins = np.minimum(np.sqrt(counts) * asked.rounding, counts / 2)
     facts = np.array([norm * asked.scale * LN2, cells.max() / max(norm, 1e-30), pooled_sd / max(norm, 1e-30)])
     covered = asked.far > 0 and bool(((asked.known[0] <= facts) & (facts <= asked.known[1])).all())
-    quantiles = _quantiles(coded, asked, turned)
-    asked = asked._replace(slope=asked.slope * quantiles[0], far=asked.far if covered else 0.0)
-    levels, ceilings, log_z = _levels(coded, asked, cells, turned, pooled_sd)
-    rights = left - exponent + coded.exponents.astype(np.int64)
+    quantiles, nat = _quantiles(coded, asked, turned), multiple * LN2 / UNIT * power
+    per_width = turned * asked.scale * LN2 / sqrt(max(d - 1, 1))
+    one, other = (nat * np.sqrt(counts / 12)).tolist()
+    deviations, above = (per_width, one, other), (quantiles[0] * per_width, *(nat * margins).tolist())
+    asked = asked._replace(far=asked.far if covered else 0.0)
+    levels, ceilings, log_z = _levels(coded, asked, cells, pooled_sd, exponent, deviations, above)
+    rights = coded.exponents.astype(np.int64) - exponent
     levels[rights < _LEAST_SHIFT] = BYTES  # gains so large that 16 bits do not hold what they make
     rights = np.clip(rights, _LEAST_SHIFT, 15)
     rounded = ROUNDED * (2.0 ** -np.minimum(rights, 0) - 1)
@@ -287,9 +299,10 @@ def prepare(
             levels,
             rights.astype(np.int8),
             far,
-            (int(np.floor(-bases[0] - rounding[0])), int(np.floor(-bases[1] - rounding[1]))),
+            (int(np.floor(centres[0] - margins[0])), int(np.floor(centres[1] - margins[1]))),
             (quantiles[0] * sd, quantiles[1] * sd),
-            left,
+            deviations,
+            multiple,
             power,
             shift,
             byte_error if asked.rounding > 0 or asked.limits[FULL] == -np.inf else 0.0,
@@ -313,18 +326,28 @@ def _quantiles(coded: Coded, asked: Asked, turned: float) -> tuple[float, float]
     return first, all_
 
 
-def _levels(coded: Coded, asked: Asked, cells: Floats, turned: float, pooled_sd: float) -> tuple[Bytes, Floats, float]:
+def _levels(
+    coded: Coded,
+    asked: Asked,
+    cells: Floats,
+    pooled_sd: float,
+    exponent: int,
+    deviations: tuple[float, float, float],
+    margins: tuple[float, float, float],
+) -> tuple[Bytes, Floats, float]:
     """How the ceilings of each cell are known, the coarsest way that is cheap enough; one ceiling for all of its rows;
-    and log Z as it is expected."""
-    scale = asked.scale * LN2
+    and log Z as it is expected. Deviations and margins are in nats, of a width of one and of a gain of one by the first
+    part of codes and by all."""
+    scale, gains = asked.scale * LN2, coded.units * np.exp2(exponent)
     densities, log_z = _forecast(coded, cells, scale, pooled_sd)
     levels = np.full(len(cells), BYTES, dtype=np.uint8)
     for level in (FULL, SHORT):
-        per_width = turned * scale / np.sqrt(max(coded.d - 1, 1))
-        sd: Floats = per_width * coded.widths[level - SHORT]
-        cost: Floats = densities - log_z + asked.slope * sd + asked.curvature * sd**2
-        cost += asked.order * (np.log(max(per_width, 1e-300)) + coded.log_widths[level - SHORT])
-        levels[(cost < asked.limits[level]) & (sd <= asked.widest[level - SHORT])] = level
+        part, widths = 1 + level - SHORT, coded.widths[level - SHORT]
+        squares: Floats = (deviations[0] * widths) ** 2 + (deviations[part] * gains) ** 2
+        cost: Floats = densities - log_z + asked.curvature * squares
+        cost += asked.slope * (margins[0] * widths + _TYPICAL * margins[part] * gains)
+        cost += asked.order * 0.5 * np.log(np.maximum(squares, 1e-300))
+        levels[(cost < asked.limits[level]) & (squares <= asked.widest[level - SHORT] ** 2)] = level
     ceilings: Floats = (cells + asked.far * coded.deviations * pooled_sd) * scale
     if asked.far > 0:
         levels[ceilings - log_z < asked.limits[CELL]] = CELL
@@ -374,7 +397,7 @@ def _code_ceilings(run: Run, block: int, level: int) -> Ints:
         held = sketch.more[block]
         sums += _look_up(held, ceilings.tables[(sketch.codes.shape[1] - GAINS) // 3 * 4 :])
     gains = np.ascontiguousarray(held[-GAINS:]).view(np.int16).reshape(BLOCK).astype(np.int64)
-    scaled = ((sums - ceilings.centres[part]) << ceilings.left).astype(np.int16).astype(np.int64)
+    scaled = ((sums - ceilings.centres[part]) * ceilings.multiple).astype(np.int16).astype(np.int64)
     rights = ceilings.rights[cells].astype(np.int64)
     along = (scaled * gains + 2**14 >> 15) >> np.maximum(rights, 0)
     along = np.clip(along << np.maximum(-rights, 0), -32768, 32767)
@@ -761,29 +784,36 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
     chosen: Ints = np.minimum(np.searchsorted(ends, places, side="right"), np.flatnonzero(found)[-1])
     logits = np.array([_score(run, position) for position in rows[chosen]])
     ratios = np.exp2(logits - race.state[REFERENCE]) / found.reshape(-1)[chosen]
-    columns = rows[chosen], logits, ratios, _widths(run).reshape(-1).repeat(GROUP)[chosen]
+    columns = rows[chosen], logits, ratios, _deviations(run).reshape(-1).repeat(GROUP)[chosen]
     for mine, values in zip(sample, columns, strict=True):
         mine[first:last] = values[first:last]
 
 
-def _widths(run: Run) -> Vectors:
-    """The widths of all groups by what their ceilings are known by, (blocks, 2). Bytes err in no particular direction,
-    nearly: twice the width that this comes to in the coordinates of codes, by the first row of the group."""
-    levels = np.array([level_of(run, block) for block in range(len(run.race.weights))])
-    found = run.sketch.widths[0].reshape(-1, BLOCK // GROUP).copy()
-    found[levels == FULL] = run.sketch.widths[1].reshape(-1, BLOCK // GROUP)[levels == FULL]
+def _deviations(run: Run) -> Floats:
+    """Standard deviations of the estimates of all groups, in nats, by what these are known by, (blocks, 2): of codes,
+    with the rounding of tables, or of bytes. These err in no particular direction, nearly: twice what that comes to,
+    by the first row of the group."""
+    levels, (unit, *roundings) = (
+        np.array([level_of(run, block) for block in range(len(run.race.weights))]),
+        run.ceilings.deviations,
+    )
+    gains = 2.0 ** -run.ceilings.rights[run.sketch.cells].astype(np.float64)
+    found = np.empty((len(levels), BLOCK // GROUP))
+    for level, rounding in zip((SHORT, FULL), roundings, strict=True):
+        both = np.hypot(unit * run.sketch.widths[level - SHORT].astype(np.float64), rounding * gains)
+        found[levels == level] = both.reshape(found.shape)[levels == level]
     firsts = np.minimum(run.sketch.firsts, len(run.rows.rows) - 1)  # groups of the last block may be empty
-    longer = run.theta.norm / max(run.theta.turned, 1e-300)
-    by_bytes = (2 * run.rows.error * longer * run.rows.steps[firsts, 0].astype(np.float64)).reshape(-1, BLOCK // GROUP)
+    longer = unit * run.theta.norm / max(run.theta.turned, 1e-300)
+    by_bytes = (2 * run.rows.error * longer * run.rows.steps[firsts, 0].astype(np.float64)).reshape(found.shape)
     found[levels == BYTES] = by_bytes[levels == BYTES]
     return found
 
 
-def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: float) -> bool:
+def score_wide(run: Run, widest: tuple[float, float], least: float) -> bool:
     """Score rows whose estimates have a larger standard deviation than is allowed by the first part of
     codes, or by all or bytes, if they may weigh `least` of all when they are three of these too low: a few of them
     could make a sum, and not be sampled. Then weights are summed up. False if there are too many."""
-    race, deviations = run.race, per_width * _widths(run).astype(np.float64)
+    race, deviations = run.race, _deviations(run)
     least = least * float(race.sums.sum())
     for block in range(len(race.weights)):
         rates, positions, all_ = rates_of(run, block), positions_of(run, block), deviations[block].repeat(GROUP)
@@ -799,9 +829,7 @@ def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: f
     return True
 
 
-def sample_to(
-    run: Run, per_width: float, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]
-) -> Sample:
+def sample_to(run: Run, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]) -> Sample:
     """As many rows as a pilot sample asks for to a relative error, within what the law of the codes does, or more if
     it asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before.
     `rules` are the relative error, the most rows, and how wide rows may be.
@@ -810,11 +838,11 @@ def sample_to(
     """
     rel_err, most, widest = rules
     race, nothing = run.race, Sample.empty(0)
-    if not score_wide(run, per_width, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
+    if not score_wide(run, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
         return nothing
     pilot = Sample.empty(_PILOT)
     sample_strata(run, seeds[1], 0, _PILOT, pilot)
-    found, rest = estimate_from_sample(pilot.ratios, pilot.widths, per_width), float(race.ends[-1])
+    found, rest = estimate_from_sample(pilot.ratios, pilot.deviations), float(race.ends[-1])
     total = float(race.state[MASS]) + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
@@ -845,30 +873,29 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = Run(stored.sketch, stored.rows, facts, ceilings, race)
     set_reference(run, outlook)
-    per_width = facts.turned * asked.scale * LN2 / sqrt(max(stored.coded.d - 1, 1))
-    sample = sample_to(run, per_width, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
-    return Sampled(sample, estimate_from_sample(sample.ratios, sample.widths, per_width), facts.norm)
+    sample = sample_to(run, rules, seeds) if ceilings.power == 1.0 else Sample.empty(0)
+    return Sampled(sample, estimate_from_sample(sample.ratios, sample.deviations), facts.norm)
 
 
-def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> SampleEstimate:
+def estimate_from_sample(ratios: Floats, deviations: Vectors) -> SampleEstimate:
     """Of a sample of pairs.
 
     A row is chosen in proportion to e^(y + error), so the relative second moment is a sum over pairs of rows of
     e^(y_i + y_j) times the mean of e^(error_j - error_i), which is at most e^(sd_i^2 + sd_j^2) by Cauchy and Schwarz.
-    The standard deviation of a logit about its estimate is per_width * width; weights in fixed point add a little.
+    Weights in fixed point add a little.
     """
     if not ratios.any():
         return SampleEstimate(0.0, 0.0, 0.0, 0.0, 0.0)
     mean, count = float(ratios.mean()), len(ratios)
-    deviations = np.minimum(per_width * widths.astype(np.float64), _LARGEST_DEVIATION)
-    second_moment = ((1 + float(np.average(np.expm1(deviations**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
+    capped = np.minimum(deviations.astype(np.float64), _LARGEST_DEVIATION)
+    second_moment = ((1 + float(np.average(np.expm1(capped**2), weights=ratios))) * (1 + FIXED_POINT)) ** 2
     between: Floats = np.square(ratios[::2] - ratios[1::2])
     pairs, fourth = float(between.sum()), float(np.square(between).sum())
     if fourth > 0:  # where few pairs make the variance it is less certain: wider, about as Student's law is
         freedom = max(3 * pairs**2 / fourth, 2.0)
         pairs *= (1 + 2 / freedom + 2 / freedom**2) ** 2
     relative_variance, allowed = float(np.var(ratios / mean)), float(np.sqrt(second_moment - 1))
-    return SampleEstimate(mean, relative_variance, pairs / count**2, allowed, float(np.expm1(deviations**2).mean()))
+    return SampleEstimate(mean, relative_variance, pairs / count**2, allowed, float(np.expm1(capped**2).mean()))
 
 
 def top_rows(run: Run, k: int, mailbox: Ints) -> tuple[Ints, int]:  # noqa: ARG001  # nothing is shared here

@@ -32,7 +32,6 @@ from lazygumbel.kernels.types import (
     FIXED_POINT,
     FULL,
     GROUP,
-    LN2,
     MAILBOX,
     MASS,
     REFERENCE,
@@ -46,7 +45,7 @@ __all__ = ["estimate_from_sample", "sample_strata", "sample_theta", "sample_to",
 
 _AHEAD, _BLOCKS_AHEAD = 64, 8
 """Rows, and ceilings of blocks, that are prefetched before they are needed."""
-_LARGEST = 20.0
+_LARGEST = 18.0
 _PILOT, _LEAST = 64, 256.0
 """Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
 _SMALL, _TOO_LOW = 0.1, 3.0
@@ -94,14 +93,22 @@ def _choose_blocks(run: Run, seed: np.uint64, first: int, last: int, sample: Sam
 
 
 @helper
-def _width(run: Run, block: int, group: int) -> float:
-    """Of the rows of a group, by what their ceilings are known by. Bytes err in no particular direction, nearly: twice
-    the width that this comes to, in the coordinates of codes."""
-    level, place = level_of(run, block), (BLOCK // GROUP) * block + group
+def _deviation(run: Run, block: int, group: int) -> float:
+    """Standard deviation, in nats, of what the rows of a group are known by: of codes with the rounding of tables.
+    Bytes err in no particular direction, nearly: twice as much as that comes to."""
+    level, place, deviations = level_of(run, block), (BLOCK // GROUP) * block + group, run.ceilings.deviations
     if level == BYTES:
         step = np.float64(run.rows.steps[min(run.sketch.firsts[place], run.rows.steps.shape[0] - 1), 0])
-        return float(2.0 * run.rows.error * step * run.theta.norm / max(run.theta.turned, 1e-300))
-    return np.float64(run.sketch.widths[level - SHORT, place])
+        return float(2.0 * run.rows.error * step * run.theta.norm / max(run.theta.turned, 1e-300) * deviations[0])
+    width = deviations[0] * np.float64(run.sketch.widths[level - SHORT, place])
+    rounding = (deviations[1] if level == SHORT else deviations[2]) * _gain(run, run.sketch.cells[place])
+    return np.sqrt(width * width + rounding * rounding)
+
+
+@helper
+def _gain(run: Run, cell: int) -> float:
+    """As large as those of a cell may be."""
+    return 2.0 ** -np.float64(run.ceilings.rights[cell])
 
 
 @part
@@ -114,7 +121,7 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
         if run.ceilings.power != 1.0:  # a block may weigh more than its rows
             per_weight = block_rate(run, block) / race.weights[block]
         lane = row_at(run, block, ratios[k] * per_weight)
-        sample.widths[k] = _width(run, block, lane // GROUP)
+        sample.deviations[k] = _deviation(run, block, lane // GROUP)
         positions[k], ratios[k] = position_of(run.sketch, block, lane), rate_at(run, block, lane) / per_weight
         prefetch(run.rows.rows, positions[k])
         if k >= first + _AHEAD:
@@ -126,26 +133,32 @@ def sample_strata(run: Run, seed: np.uint64, first: int, last: int, sample: Samp
 
 
 @part
-def score_wide(run: Run, per_width: float, widest: tuple[float, float], least: float) -> bool:
-    race, sketch, levels = run.race, run.sketch, run.ceilings.levels
+def score_wide(run: Run, widest: tuple[float, float], least: float) -> bool:
+    race, sketch, ceilings = run.race, run.sketch, run.ceilings
     add_up(race)
     least *= race.ends[-1]
-    for cell in range(levels.shape[0]):
-        level = levels[cell]
-        part, largest = min(int(level), FULL) - SHORT, sketch.largest
+    for cell in range(ceilings.levels.shape[0]):
         # A block with rows of two cells may be looked at more closely than this one asks for.
-        narrow = (
-            per_width * largest[part, cell] <= widest[part] and per_width * largest[FULL - SHORT, cell] <= widest[1]
-        )
-        if level == BYTES or not narrow:
+        if ceilings.levels[cell] == BYTES or not (
+            (ceilings.levels[cell] == FULL or _narrow(run, cell, 0, widest[0])) and _narrow(run, cell, 1, widest[1])
+        ):
             for place in range(sketch.starts[cell], sketch.starts[cell + 1]):
                 block = place // 2
-                deviation, most = per_width * _width(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]
+                deviation, most = _deviation(run, block, place % 2), widest[int(level_of(run, block) > SHORT)]
                 small = least * np.exp(-_TOO_LOW * deviation)
                 if deviation > most and not _score_group(run, block, place % 2, small):
                     return False
     add_up(race)
     return True
+
+
+@helper
+def _narrow(run: Run, cell: int, part: int, most: float) -> bool:
+    """Whether no row of a cell is known worse than this by a part of its codes."""
+    deviations = run.ceilings.deviations
+    width = deviations[0] * np.float64(run.sketch.largest[part, cell])
+    rounding = deviations[1 + part] * _gain(run, cell)
+    return bool(width * width + rounding * rounding <= most * most)
 
 
 @helper
@@ -162,12 +175,12 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
 
 
 @part
-def estimate_from_sample(ratios: Floats, widths: Vectors, per_width: float) -> tuple[float, ...]:
+def estimate_from_sample(ratios: Floats, deviations: Vectors) -> tuple[float, ...]:
     """What `SampleEstimate` has, without names: see `boxing`."""
     total, squares, expected, weighted, pairs, fourth = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     m = ratios.shape[0]
     for k in range(m):
-        deviation = min(per_width * np.float64(widths[k]), _LARGEST)
+        deviation = min(np.float64(deviations[k]), _LARGEST)
         total += ratios[k]
         squares += ratios[k] * ratios[k]
         excess = np.expm1(deviation * deviation)
@@ -217,7 +230,6 @@ def _sample_shared(run: Run, seed: np.uint64, sample: Sample, mailbox: Ints) -> 
 @maker
 def sample_to(
     run: Run,
-    per_width: float,
     rules: tuple[float, float, tuple[float, float]],
     seeds: npt.NDArray[np.uint64],
     mailbox: Ints,
@@ -225,7 +237,7 @@ def sample_to(
     """A sample, without names: see `boxing`."""
     rel_err, most, widest = rules
     nothing = _allocate(np.int64(0))
-    if not score_wide(run, per_width, widest, _SMALL * rel_err):
+    if not score_wide(run, widest, _SMALL * rel_err):
         return nothing
     race = run.race
     rest = race.ends[-1]
@@ -233,7 +245,7 @@ def sample_to(
         return nothing
     pilot = Sample(*_allocate(np.int64(_PILOT)))
     sample_strata(run, seeds[1], np.int64(0), pilot.positions.shape[0], pilot)
-    found = SampleEstimate(*estimate_from_sample(pilot.ratios, pilot.widths, per_width))
+    found = SampleEstimate(*estimate_from_sample(pilot.ratios, pilot.deviations))
     total = race.state[MASS] + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing
@@ -270,7 +282,6 @@ def sample_theta(
     facts, ceilings, outlook = enter(stored, asked, theta[0], seeds[0], race, mailbox)
     run = run_of(stored, facts, ceilings, race)
     set_reference(run, Outlook(*outlook))
-    per_width = run.theta.turned * asked.scale * LN2 / np.sqrt(np.float64(max(stored.coded.d - 1, 1)))
     # At another temperature weights are too coarse to sample by.
-    sample = sample_to(run, per_width, rules, seeds, mailbox) if run.ceilings.power == 1.0 else _allocate(np.int64(0))
-    return sample, estimate_from_sample(sample[2], sample[3], per_width), run.theta.norm
+    sample = sample_to(run, rules, seeds, mailbox) if run.ceilings.power == 1.0 else _allocate(np.int64(0))
+    return sample, estimate_from_sample(sample[2], sample[3]), run.theta.norm

@@ -166,7 +166,7 @@ class Theta(NamedTuple):
 class Ceilings(NamedTuple):
     """A query as codes are scanned with it.
 
-    With t = sum of looked-up entries - centre, a ceiling is gain t 2^left / 2^15 / 2^right + score + margin width, in
+    With t = sum of looked-up entries - centre, a ceiling is gain t multiple / 2^15 / 2^right + score + margin width, in
     units: whole numbers but for the last two. The scan may be at a higher temperature than the race, which takes its
     weights to the `power`; `shift` is what was taken off the ceilings of the scan, so that they stay in range.
     """
@@ -184,7 +184,10 @@ class Ceilings(NamedTuple):
     centres: tuple[int, int]
     """For the first part of codes, and for all; likewise the margins."""
     margins: tuple[float, float]
-    left: int
+    deviations: tuple[float, float, float]
+    """Of estimates, in nats: of a width of one; and by the rounding of tables, for gains as large as 16 bits hold that
+    are not shifted, by the first part of codes and by all."""
+    multiple: int
     power: float
     shift: float
     byte_error: float
@@ -208,10 +211,10 @@ class Coded(NamedTuple):
     """Root mean square of the residuals of each cell, (cells,)."""
     widths: Floats
     """Mean width of each cell by the first part and by all of its codes, (2, cells)."""
-    log_widths: Floats
-    """Their logarithms."""
     exponents: npt.NDArray[np.uint8]
     """The unit of the gains of a cell is the unit of all over 2 to this, (cells,)."""
+    units: Floats
+    """One over that, (cells,)."""
     cells_of_build: Ints
     """Cells of another index, of the same rotation, that have the means of these, (cells,); empty if there is none."""
     d: int

@@ -5,7 +5,7 @@ the index alone: weighed by one over that, sums over the rows as they are now ar
 """
 
 from collections.abc import Sequence
-from math import ceil, expm1, log, sqrt
+from math import ceil, expm1, log
 from typing import NamedTuple
 
 import numpy as np
@@ -75,10 +75,9 @@ def _sample(index: PartitionIndex, run: Run, query: Query, rel_err: float, seeds
     Sums are unbiased only if the number of rows does not depend on which they are: it is by the width of a typical
     code, not by those that were met.
     """
-    per_width = run.theta.turned / query.temperature / sqrt(max(query.features.d - 1, 1))
-    if not kernels.score_wide(run, per_width, WIDEST, _SMALL * rel_err) or not 0 < run.race.ends[-1] < np.inf:
+    if not kernels.score_wide(run, WIDEST, _SMALL * rel_err) or not 0 < run.race.ends[-1] < np.inf:
         return None
-    wanted = max(expm1(min(per_width * index.typical_width, WIDEST[0]) ** 2) / rel_err**2, _LEAST)
+    wanted = max(expm1(min(run.ceilings.deviations[0] * index.typical_width, WIDEST[0]) ** 2) / rel_err**2, _LEAST)
     if wanted > max(_DENSE_SHARE * query.features.n, _LEAST):
         return None
     sample = Sample.empty(2 * ceil(wanted / 2))

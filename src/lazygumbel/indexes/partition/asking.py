@@ -58,5 +58,6 @@ def _for_best(d: int) -> Floats:
 
 
 def _rounding(probability: float) -> float:
-    """How far the sum of so many roundings of one step each goes, over their root, by Hoeffding's inequality."""
-    return sqrt(-0.5 * log(_ROUNDING_SHARE * probability))
+    """How far the sum of so many uniform roundings of one step each goes, over their root: the moments of each are
+    below those of a normal number of variance 1/12."""
+    return sqrt(-log(_ROUNDING_SHARE * probability) / 6)

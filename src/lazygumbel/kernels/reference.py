@@ -92,7 +92,7 @@ _HEADROOM, _FORGOTTEN, _SPAN, _LARGEST_PRODUCT, _LEAST_SHIFT, _TYPICAL = 30.0, 8
 _AT_ONCE, _PATIENCE, _NOTHING, _ROUNDING, _LARGEST_DEVIATION = 8, 256, 1e-290, 1e-9, 18.0
 _HEAVY, _LOOSE, _HOT, _RANGE = 8.0, 8.0, 2.0**120, 140.0
 _PILOT, _LEAST, _FAR_OFF, _LEAST_MASS, _SMALL = 64, 256.0, 2.0, 2.0**-60, 0.1
-_ASSURED, _ROOM = 0.6, 1.25
+_ASSURED, _ROOM, _OFTEN, _MOST = 0.6, 1.25, 128.0, 0.7
 
 
 def scrambled(seed: np.uint64, numbers: Ints) -> npt.NDArray[np.uint64]:
@@ -797,7 +797,7 @@ def _deviations(run: Run) -> Floats:
         np.array([level_of(run, block) for block in range(len(run.race.weights))]),
         run.ceilings.deviations,
     )
-    gains = 2.0 ** -run.ceilings.rights[run.sketch.cells].astype(np.float64)
+    gains = 0.5 * 2.0 ** -run.ceilings.rights[run.sketch.cells].astype(np.float64)
     found = np.empty((len(levels), BLOCK // GROUP))
     for level, rounding in zip((SHORT, FULL), roundings, strict=True):
         both = np.hypot(unit * run.sketch.widths[level - SHORT].astype(np.float64), rounding * gains)
@@ -829,20 +829,35 @@ def score_wide(run: Run, widest: tuple[float, float], least: float) -> bool:
     return True
 
 
+def _score_often(run: Run, least: float) -> float:
+    """Score rows that would be sampled again and again, as long as they make much of what is left to chance and that
+    weighs more than this beside what does not; what is left."""
+    race, rest, before = run.race, float(run.race.ends[-1]), np.inf
+    room = len(race.positions) - _OFTEN
+    while 0 < rest < _MOST * before and rest >= least * race.state[MASS] and race.state[COUNT] < room:
+        refine(run, rest / _OFTEN, False)
+        rest, before = float(race.ends[-1]), rest
+    return rest
+
+
 def sample_to(run: Run, rules: tuple[float, float, tuple[float, float]], seeds: npt.NDArray[np.uint64]) -> Sample:
     """As many rows as a pilot sample asks for to a relative error, within what the law of the codes does, or more if
-    it asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before.
-    `rules` are the relative error, the most rows, and how wide rows may be.
+    it asks for much more; none if these are more than `most`, or if that cannot be told. Wide rows are scored before,
+    and those that would be sampled twice, for as long as these make much of what is left to chance. `rules` are the
+    relative error, the most rows, and how wide rows may be.
 
     The pilot decides and is not used again: to keep or drop a sample by what it shows would bias the sum.
     """
     rel_err, most, widest = rules
     race, nothing = run.race, Sample.empty(0)
-    if not score_wide(run, widest, _SMALL * rel_err) or not 0.0 < race.ends[-1] < np.inf:
+    if not score_wide(run, widest, _SMALL * rel_err):
+        return nothing
+    rest = _score_often(run, _SMALL * rel_err)
+    if not 0.0 < rest < np.inf:
         return nothing
     pilot = Sample.empty(_PILOT)
     sample_strata(run, seeds[1], 0, _PILOT, pilot)
-    found, rest = estimate_from_sample(pilot.ratios, pilot.deviations), float(race.ends[-1])
+    found = estimate_from_sample(pilot.ratios, pilot.deviations)
     total = float(race.state[MASS]) + rest * found.mean
     if not _LEAST_MASS < total < np.inf:
         return nothing

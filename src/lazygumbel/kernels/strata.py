@@ -20,6 +20,7 @@ from lazygumbel.kernels.race import (
     make_certain,
     position_of,
     rate_at,
+    refine,
     row_at,
     score,
     sum_chunk,
@@ -29,6 +30,7 @@ from lazygumbel.kernels.types import (
     BLOCK,
     BYTES,
     CHUNK,
+    COUNT,
     FIXED_POINT,
     FULL,
     GROUP,
@@ -48,6 +50,9 @@ _AHEAD, _BLOCKS_AHEAD = 64, 8
 _LARGEST = 18.0
 _PILOT, _LEAST = 64, 256.0
 """Rows of a first sample, which tells whether the codes are worth what they claim, and rows to sample at least."""
+_OFTEN, _MOST = 128.0, 0.7
+"""A row of more than one over the first of what is left to chance would be sampled twice, or more often: it is scored.
+If that leaves less than the second, as a share, others are such rows now."""
 _SMALL, _TOO_LOW = 0.1, 3.0
 """Share of the error asked for that a row may weigh and be left to chance, and standard deviations that its estimate
 may be too low then."""
@@ -107,8 +112,8 @@ def _deviation(run: Run, block: int, group: int) -> float:
 
 @helper
 def _gain(run: Run, cell: int) -> float:
-    """As large as those of a cell may be."""
-    return 2.0 ** -np.float64(run.ceilings.rights[cell])
+    """As large as those of a cell are: at most twice this, by the power of two that they are in units of."""
+    return 0.5 * 2.0 ** -np.float64(run.ceilings.rights[cell])
 
 
 @part
@@ -172,6 +177,18 @@ def _score_group(run: Run, block: int, group: int, least: float) -> bool:
     run.race.weights[block] = block_rate(run, block)
     sum_chunk(run, block // CHUNK)
     return True
+
+
+@helper
+def _score_often(run: Run, least: float) -> float:
+    """Score rows that would be sampled again and again, as long as they make much of what is left to chance and that
+    weighs more than this beside what does not; what is left."""
+    race, rest, before = run.race, run.race.ends[-1], np.inf
+    room = race.positions.shape[0] - _OFTEN
+    while 0.0 < rest < _MOST * before and rest >= least * race.state[MASS] and race.state[COUNT] < room:
+        refine(run, rest / _OFTEN, False)
+        rest, before = race.ends[-1], rest
+    return float(rest)
 
 
 @part
@@ -240,7 +257,7 @@ def sample_to(
     if not score_wide(run, widest, _SMALL * rel_err):
         return nothing
     race = run.race
-    rest = race.ends[-1]
+    rest = _score_often(run, _SMALL * rel_err)
     if not 0.0 < rest < np.inf:
         return nothing
     pilot = Sample(*_allocate(np.int64(_PILOT)))

@@ -194,13 +194,12 @@ def test_wrong_ceilings_make_sums_worse_but_not_biased(monkeypatch: pytest.Monke
 
 
 def test_a_heavy_row_among_loose_ceilings() -> None:
-    """Half of the mass in one row."""
+    """Half of the mass in one row: it is scored, and what is left is of equal rows."""
     model = across_model()
     n = model.features.n - 1
     estimate = model(np.tile(np.eye(1, model.features.d), (1_000, 1))).log_partition(rel_err=0.1, rng=59)
     relative = np.exp(estimate.value) / (2 * n)
-    assert estimate.label == "bounded" and mean_p(relative, 1.0) > PASSES and relative.std() < 0.11, "seed 59"
-    assert relative.min() > 0.5
+    assert estimate.label == "bounded" and np.abs(relative - 1).max() < 1e-5, "seed 59"
 
 
 def test_labels_say_what_was_promised() -> None:

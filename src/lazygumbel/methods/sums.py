@@ -38,8 +38,6 @@ _LEAST_MASS = 2.0**-60
 is left are cut off, or vanish."""
 _GRAIN = 2e-4
 """Relative variance of weights in fixed point, well below what it is on average."""
-_OF_LAW = 0.25
-"""Likewise of estimates, as a share of what the law of the codes makes it."""
 _SHARED_FROM = 2048
 """Rows of a sample from which a second thread pays."""
 _ROUNDING = 1e-7
@@ -78,7 +76,7 @@ def _weigh(
     index: PartitionIndex, query: Query, b: int, race: Race, sampled: Sampled, f: Function | None
 ) -> Summed | None:
     """Sums over certain rows and, as a sample tells, over the others; None if it does not tell."""
-    features, sample, (mean, _, variance, allowed, expected) = query.features, sampled.sample, sampled.estimate
+    features, sample, (mean, _, variance, allowed, _) = query.features, sampled.sample, sampled.estimate
     rest = float(race.ends[-1])
     total = float(race.state[MASS]) + rest * mean
     if not (_LEAST_MASS < total < inf and isfinite(variance)):
@@ -86,7 +84,7 @@ def _weigh(
     # Where a few rows hold the mass, pairs may not show how weights differ; unless there is one alone.
     first = exp2(min(float(sample.logits[0]) - float(race.state[REFERENCE]), 1000.0))
     if not (first >= (1 - 1e-6) * rest * float(sample.ratios[0]) and np.ptp(sample.positions) == 0):
-        variance = max(variance, max(_GRAIN, _OF_LAW * expected) * mean * mean / len(sample.ratios))
+        variance = max(variance, _GRAIN * mean * mean / len(sample.ratios))
     rounding = _ROUNDING * sqrt(features.d) * sampled.norm / query.temperature * features.max_norm
     # In units of the estimate of Z itself, so that nothing overflows.
     shift, share = float(race.state[REFERENCE]) * LN2 + log(total), rest / total

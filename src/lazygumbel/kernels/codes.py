@@ -181,24 +181,30 @@ def _levels(
     of a cell that has one; and of Z, as it is expected. Deviations and margins are in nats, of a width of one and of a
     gain of one by the first part of codes and by all; `sigmas` is how far that one ceiling lies above the mean."""
     count, scale, unit = cells.shape[0], asked.scale * LN2, np.exp2(np.float64(exponent))
-    levels, rights, far = np.empty(count, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
+    levels, rights, far = np.full(count, BYTES, dtype=np.uint8), np.zeros(count, dtype=np.int8), np.zeros(count)
     densities, log_z = _forecast(coded, cells, scale, pooled_sd)
+    costs, squares = np.empty(count), np.empty(count)
+    for one in (FULL, SHORT):
+        part = one - SHORT
+        limit, widest = asked.limits[one], asked.widest[part] ** 2
+        for c in range(count):
+            width, gain = coded.widths[part, c], unit * coded.units[c]
+            squares[c] = (deviations[0] * width) ** 2 + (deviations[1 + part] * gain) ** 2
+            costs[c] = densities[c] - log_z + asked.curvature * squares[c]
+            costs[c] += asked.slope * (margins[0] * width + _TYPICAL * margins[1 + part] * gain)
+        if asked.order > 0.0:
+            for c in range(count):
+                costs[c] += asked.order * 0.5 * np.log(max(squares[c], 1e-300))
+        for c in range(count):
+            levels[c] = one if (costs[c] < limit) & (squares[c] <= widest) else levels[c]
     for c in range(count):
-        level, shifted, gain = BYTES, np.int64(coded.exponents[c]) - exponent, unit * coded.units[c]
-        for one in (FULL, SHORT):
-            width, roundings = coded.widths[one - SHORT, c], gain * deviations[1 + one - SHORT]
-            square = (deviations[0] * width) ** 2 + roundings * roundings
-            cost = densities[c] - log_z + asked.curvature * square
-            cost += asked.slope * (margins[0] * width + _TYPICAL * gain * margins[1 + one - SHORT])
-            if asked.order > 0.0:
-                cost += asked.order * 0.5 * np.log(max(square, 1e-300))
-            if cost < asked.limits[one] and square <= asked.widest[one - SHORT] ** 2:
-                level = one
         if sigmas > 0.0:
             ceiling = np.float64(cells[c]) * scale + sigmas * coded.deviations[c] * pooled_sd * scale
             if ceiling - log_z < asked.limits[CELL]:
-                level, far[c] = CELL, ceiling / LN2
-        levels[c], rights[c] = (level if shifted >= _LEAST_SHIFT else BYTES), min(max(shifted, _LEAST_SHIFT), 15)
+                levels[c], far[c] = CELL, ceiling / LN2
+        shifted = np.int64(coded.exponents[c]) - exponent
+        levels[c] = levels[c] if shifted >= _LEAST_SHIFT else BYTES
+        rights[c] = min(max(shifted, _LEAST_SHIFT), 15)
     return levels, rights, far, log_z / LN2
 
 
@@ -258,7 +264,7 @@ def prepare_projected(
     shift = lowest + _HEADROOM
     added = (coded.slack * norm * scale - shift + BIAS) * UNIT + ROUNDED
     for c in range(cells.shape[0]):
-        rounded = ROUNDED * (2.0 ** -min(rights[c], 0) - 1.0)  # what was rounded is shifted left
+        rounded = ROUNDED * np.float64((1 << -min(rights[c], 0)) - 1)  # what was rounded is shifted left
         scores[c] = np.float64(cells[c]) * scale * UNIT + added + rounded
         if levels[c] == CELL:
             far[c] = np.exp2(max(far[c] / power - shift, FLOOR))

@@ -113,7 +113,7 @@ def _deviation(run: Run, block: int, group: int) -> float:
 @helper
 def _gain(run: Run, cell: int) -> float:
     """As large as those of a cell are: at most twice this, by the power of two that they are in units of."""
-    return 0.5 * 2.0 ** -np.float64(run.ceilings.rights[cell])
+    return 2.0 / np.float64(1 << (run.ceilings.rights[cell] + 2))
 
 
 @part

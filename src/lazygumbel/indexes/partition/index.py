@@ -51,6 +51,9 @@ _OF_THIS_PROCESS = "stored", "_spare", "_spare_workspaces"
 """What holds addresses, and is made anew for a copy."""
 _TOGETHER, _CACHED = 8, 2**25
 """Thetas of a batch that are scanned together, if there are more bytes of codes than caches may hold."""
+_LONG_TOGETHER, _LONG, _NEAR = 16, 40, 2**21
+"""The same where a block has more lines of codes than the second, so that to read them takes longer than to write its
+ceilings, and there are more bytes of them than the nearest caches hold."""
 _SHARED_FROM = 2_000_000
 """Bytes of codes from which a second thread pays."""
 _TYPICAL_DELTA = 1e-4
@@ -341,7 +344,7 @@ class PartitionIndex:
 
     def take_workspaces(self, thetas: int) -> tuple[Workspaces, list[Race]]:
         """Room for the races of a part of a batch: of several at once, if codes have to come from memory."""
-        together = min(thetas, _TOGETHER) if self.coding.sketch.codes.nbytes > _CACHED else 1
+        together = min(thetas, self._together())
         spare = self._spare_workspaces.setdefault(together, deque[tuple[Workspaces, list[Race]]](maxlen=_SPARE))
         try:
             return spare.pop()
@@ -352,6 +355,12 @@ class PartitionIndex:
             workspaces = Workspaces.of(races, self.cells, self.parts[1], self.features.d)
             kernels.pack_workspaces(workspaces)
             return workspaces, races
+
+    def _together(self) -> int:
+        codes = self.coding.sketch.codes
+        if codes.shape[1] > _LONG and codes.nbytes > _NEAR:
+            return _LONG_TOGETHER
+        return _TOGETHER if codes.nbytes > _CACHED else 1
 
     def give_back(self, taken: tuple[Workspaces, list[Race]]) -> None:
         """Likewise."""

@@ -1,6 +1,6 @@
 """The kernels in Numba, by name. Same signatures and results as `reference`."""
 
-from lazygumbel.kernels import codes, contest, race, serving, strata, top
+from lazygumbel.kernels import codes, contest, race, serving, strata, tables, top
 from lazygumbel.kernels.boxing import (
     enter,
     estimate_from_sample,
@@ -59,7 +59,7 @@ __all__ = [
 
 tell()
 
-lookup_tables = door(codes.lookup_tables)
+lookup_tables = door(tables.lookup_tables)
 scan = door(codes.scan)
 set_reference = door(contest.set_reference)
 settle = door(contest.settle)

@@ -107,7 +107,7 @@ class RaceBatch:
     @property
     def shares(self) -> bool:
         """Whether a helper should share the scan."""
-        return self.rules.calibration is None and self.indexes[0].shares(self.query.size)
+        return self.indexes[0].shares(self.query.size)
 
     def run(self, first: int, last: int, mailbox: Ints) -> int:
         """The races of some thetas, on this thread and that of a helper; how many were broken off."""

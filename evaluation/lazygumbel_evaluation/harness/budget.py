@@ -59,7 +59,7 @@ class Budget:
 FULL = Budget()
 QUICK = Budget(
     thetas=20,
-    pace=Pace(passes=3, rest_seconds=0.12),
+    pace=Pace(passes=3),
     sizes=3,
     chains=40,
     steps=50,

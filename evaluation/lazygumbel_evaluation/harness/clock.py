@@ -13,7 +13,8 @@ from lazygumbel._support.threads import one_blas_thread
 
 __all__ = ["BY_TIME", "Clocked", "Contender", "Pace", "best_of", "take_turns"]
 
-_WARM_UP = 3
+_WARM_UP, _AWAKE = 3, 0.02
+"""Calls that compile; and seconds of calls after a rest until a processor is as quick as it was before."""
 
 
 class Contender(NamedTuple):
@@ -62,7 +63,7 @@ class Clocked:
 
 
 def take_turns(contenders: Mapping[str, Contender], pace: Pace = BY_TIME) -> dict[str, Clocked]:
-    """Time all contenders; the first calls of each, which compile, and one after every rest are not timed."""
+    """Time all contenders; the first calls of each, which compile, and those soon after a rest are not timed."""
     for one in contenders.values():
         for some in one.arguments[:_WARM_UP]:
             one.call(some)
@@ -91,7 +92,11 @@ def _wants(pace: Pace, arguments: int, seconds: list[float]) -> bool:
 def _turn(one: Contender, pace: Pace, seconds: list[float], answers: list[Any]) -> None:
     call, arguments = one.call, one.arguments
     sleep(pace.rest_seconds)
-    call(arguments[0])
+    awake = perf_counter() + _AWAKE
+    while True:
+        call(arguments[0])
+        if perf_counter() >= awake:
+            break
     kept, last = (pace.passes or 1) * len(arguments), len(seconds) + len(arguments)
     end = perf_counter() + pace.turn_seconds
     while len(seconds) < last if pace.passes is not None else perf_counter() < end:
